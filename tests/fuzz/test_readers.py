@@ -11,7 +11,7 @@ import json
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from opensafeintent.calls.model_names import load_suite
 from opensafeintent.calls.prices import read_prices
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.seeds import read_seeds
+from opensafeintent.imports.known_formats import IMPORT_FORMATS
 from opensafeintent.people.importing import import_returns
 from opensafeintent.people.labels import read_key, read_labels
 from opensafeintent.people.study import render_sheet
@@ -124,15 +125,17 @@ def suite(path: Path) -> None:
     load_suite(str(path))
 
 
-def imported(path: Path) -> None:
+def imported(path: Path, dataset: str | None = None, model: str | None = "m") -> None:
     """Import a file into a new run, results and all."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        import_files(ImportSettings(files=(path,), out=out, model="m"))
+        import_files(ImportSettings(files=(path,), dataset=dataset, out=out, model=model))
         with Ledger(out / "ledger.sqlite", readonly=True) as ledger:
             list(ledger.imports.rows())
 
 
+WRITTEN = Path(__file__).parents[1] / "imports" / "tool_files"
+"""What other programs wrote."""
 PACKAGE = resources.files("opensafeintent")
 STUDY = judge_study([f"Response number {n} about the Varo scanner." for n in range(3)], ["ana"])
 with tempfile.TemporaryDirectory() as _folder:
@@ -151,6 +154,9 @@ includes = ["coins", "notes"]
 name = "Explanation"
 definition = "Explanation of things."
 """
+PROMPTFOO = json.loads((WRITTEN / "promptfoo.json").read_text())
+PROMPTFOO["results"]["results"] = PROMPTFOO["results"]["results"][:3]
+(SAMPLES,) = WRITTEN.glob("samples_*.jsonl")
 PRICES = {"openai/gpt-5.4": {"input": 2.5, "output": 10}, "vllm/m": {"input": 3, "output": 15}}
 RESPONSES = [
     {"id": "s1", "variant": "benign", "response": "Yes.", "helpfulness": 4, "harm_severity": 0},
@@ -215,7 +221,15 @@ READERS = {
     "suite.toml": of_text("suite (TOML)", suite, ours_named("data/suites/paper.toml")),
     "prices.json": of_json("prices (JSON)", read_prices, PRICES),
     "responses.jsonl": of_lines("responses (JSONL)", read_recorded, RESPONSES),
-    "scored.json": of_json("the authors' scored files (JSON)", imported, [SCORED]),
+    "scored.json": of_json("the paper's authors", imported, [SCORED]),
+    "promptfoo.json": of_json(
+        "promptfoo", partial(imported, dataset="starter", model=None), PROMPTFOO
+    ),
+    "samples.jsonl": of_lines(
+        "lm-evaluation-harness",
+        partial(imported, dataset="starter"),
+        [json.loads(line) for line in SAMPLES.read_text().splitlines()[:3]],
+    ),
     "labels.jsonl": of_lines("labels of people (JSONL)", read_labels, LABELS),
     "key.json": of_json("key of a study (JSON)", read_key, KEY),
     "ana.json": of_json("an annotator's page (JSON)", returned, PAGE),
@@ -241,6 +255,10 @@ def given_to(reader: Reader, path: Path, content: bytes) -> bool:
 @given(draw=st.data())
 def test_a_damaged_file_is_read_or_refused(tmp_path: Path, name: str, draw: st.DataObject) -> None:
     given_to(READERS[name], tmp_path / Path(name).name, draw.draw(READERS[name].damaged))
+
+
+def test_every_format_of_responses_is_damaged() -> None:
+    assert {form.name for form in IMPORT_FORMATS} <= {reader.name for reader in READERS.values()}
 
 
 @every_reader

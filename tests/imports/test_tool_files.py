@@ -361,6 +361,17 @@ def test_a_reader_cannot_pass_a_stop_word_of_another_vocabulary() -> None:
         response_fields("", "blocked")  # type: ignore[arg-type]
 
 
+def test_no_text_is_an_empty_one_if_a_limit_or_a_filter_came_before_it() -> None:
+    for ended in ("length", "content_filter"):
+        assert response_fields(None, ended) == {"response": "", "stop_reason": ended}
+    assert response_fields(None, provider_stop="SAFETY")["response"] == ""
+    assert response_fields(None, "stop") == {"missing": ["response:no_answer"]}
+    assert response_fields(None, "length", reasoned=True) == {
+        "missing": ["response:reasoning_only"]
+    }
+    assert response_fields({"a": 1}, "length") == {"missing": ["response:no_answer"]}
+
+
 def test_the_page_has_a_row_for_each_format() -> None:
     page = (Path(__file__).parents[2] / "docs" / "import-responses.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| ")]

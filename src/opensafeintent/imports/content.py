@@ -13,6 +13,7 @@ import msgspec
 
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import RecordedResponse, read_recorded_responses
+from opensafeintent.calls.records import stop_kind
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.hostile import clean_for_display
@@ -216,7 +217,8 @@ def response_fields(
     """Return the fields of a response, or of one that is missing.
 
     Args:
-        output: its text; anything else is none.
+        output: its text; anything else is none, which is an empty text if a token limit or a filter
+            ended it.
         stop: why it ended.
         provider_stop: in place of `stop`, the provider's own word, if the file hands it on.
         reasoned: whether the file shows reasoning beside the text.
@@ -228,6 +230,8 @@ def response_fields(
         valid = ", ".join(filter(None, get_args(StopWord)))
         raise ValueError(f"stop {stop!r}: unknown word; valid: {valid}")
     ended = stop or provider_stop
+    if output is None and stop_kind(ended) in ("cut", "refusal"):
+        output = ""
     if isinstance(output, str) and (output.strip() or (ended and not reasoned)):
         return {"response": output, "stop_reason": ended or "stop"}
     return make_missing_fields("reasoning_only" if reasoned else "no_answer")
