@@ -28,6 +28,11 @@ ABOUT_HOLDS_TO = (
 )
 
 
+def explain_missing(*, missing: bool, turns: bool = False) -> tuple[str, ...]:
+    """Return the notes on the columns about missing grades that a table shows."""
+    return ((WITH_MISSING,) if missing else ()) + ((ABOUT_HOLDS_TO,) if turns else ())
+
+
 def say_ranks_hold(comparisons: Iterable[Mapping[str, Comparison]]) -> str:
     """Say up to which odds of missing responses intervals of ranks hold, as further sentences of a
     note; nothing of those that rest on no missing grade.

@@ -37,14 +37,13 @@ from opensafeintent.numbers.own_answers import (
 )
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.report.cohort_columns import (
-    ABOUT_HOLDS_TO,
     HOLDS_TO,
     MODEL_COLUMNS,
-    WITH_MISSING,
     Item_co,
     ModelItem,
     OfModel,
     cohort_notes,
+    explain_missing,
     explain_unranked,
     say_ranks_hold,
 )
@@ -213,8 +212,7 @@ def metric_shifts(cohort: Cohort) -> Table:
                 " prompt-sets. Adjusted p is for all pairs of judges and both primary metrics."
                 " Never subtract a shift from the numbers of another run."
             ),
-            *([WITH_MISSING] if missing else []),
-            *([ABOUT_HOLDS_TO] if turns else []),
+            *explain_missing(missing=missing, turns=turns),
             *_say_margins_turn(cohort),
             *_order_notes(cohort),
         ),
@@ -348,7 +346,7 @@ def rank_shifts(cohort: Cohort) -> Table:
                 f" models at once ({max(compared, default=0):,} for each metric). If the interval"
                 " holds 0, the change of order may be chance."
             ),
-            *([WITH_MISSING, ABOUT_HOLDS_TO] if missing else []),
+            *explain_missing(missing=missing, turns=missing),
         ),
     )
 

@@ -13,17 +13,16 @@ from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate
 from opensafeintent.numbers.judges import Ranking
 from opensafeintent.numbers.metrics import CHECKLIST_METRICS, METRICS, STATED_POLICY, Unit
 from opensafeintent.report.cohort_columns import (
-    ABOUT_HOLDS_TO,
     HOLDS_TO,
     MEASURED,
     MODEL_COLUMNS,
-    WITH_MISSING,
     ModelItem,
     OfCohort,
     OfModel,
     cohort_notes,
     describe_average,
     describe_missing,
+    explain_missing,
     explain_unranked,
     lack_grades,
     say_ranks_hold,
@@ -185,7 +184,7 @@ def headline(cohort: Cohort) -> Table:
             *cohort_notes(cohort),
             *_explain_headlines(cohort),
             *explain_mixed(cohort),
-            *([WITH_MISSING] if moved else []),
+            *explain_missing(missing=moved),
         ),
     )
 
@@ -470,7 +469,7 @@ def questions(cohort: Cohort) -> Table:
         notes=(
             *cohort_notes(cohort),
             f"{about} {shares}".strip(),
-            *([WITH_MISSING] if moved else []),
+            *explain_missing(missing=moved),
         ),
     )
 
@@ -682,6 +681,31 @@ DETECTABLE: Column[PairRow] = Column(
 )
 
 
+def make_missing_columns(*, missing: bool, turns: bool) -> tuple[Column[PairRow], ...]:
+    """Return the columns of what missing grades leave of a difference.
+
+    Args:
+        missing: whether people are shown the ends with missing grades.
+        turns: whether they are shown the odds up to which it holds.
+    """
+    return (
+        Column(
+            "missing_ci",
+            lambda row: row.difference.missing_ci,
+            "With missing" if missing else None,
+            "signed_span",
+            find_unit,
+            estimate=make_difference,
+        ),
+        Column(
+            "turning_odds",
+            lambda row: row.difference.turning_odds,
+            HOLDS_TO if turns else None,
+            "odds",
+        ),
+    )
+
+
 def comparisons(cohort: Cohort) -> Table:
     """Return every two models' differences in the metrics that are compared, later minus earlier as
     they were named.
@@ -704,20 +728,7 @@ def comparisons(cohort: Cohort) -> Table:
             Column("metric", lambda row: row.metric, "Metric", order=-1),
             Column("difference", make_difference, "B − A", "signed", find_unit),
             Column("n", lambda row: row.difference.n, "Sets", "count"),
-            Column(
-                "missing_ci",
-                lambda row: row.difference.missing_ci,
-                "With missing" if lacking else None,
-                "signed_span",
-                find_unit,
-                estimate=make_difference,
-            ),
-            Column(
-                "turning_odds",
-                lambda row: row.difference.turning_odds,
-                HOLDS_TO if turns else None,
-                "odds",
-            ),
+            make_missing_columns(missing=lacking, turns=turns),
             Column("p_unadjusted", lambda row: row.difference.p_unadjusted),
             Column("p_adjusted", lambda row: row.difference.p_adjusted, "Adjusted p", "p"),
             DETECTABLE,
@@ -737,8 +748,7 @@ def comparisons(cohort: Cohort) -> Table:
                 f" {' and '.join(primary)} are primary."
                 f" Detectable: the difference that the test finds with 80 % power.{flips}"
             ),
-            *([WITH_MISSING] if lacking else []),
-            *([ABOUT_HOLDS_TO] if turns else []),
+            *explain_missing(missing=lacking, turns=turns),
         ),
     )
 

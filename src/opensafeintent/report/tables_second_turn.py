@@ -20,12 +20,11 @@ from opensafeintent.numbers.second_turn import (
     TurnNumber,
 )
 from opensafeintent.report.cohort_columns import (
-    ABOUT_HOLDS_TO,
     HOLDS_TO,
     MODEL_COLUMNS,
-    WITH_MISSING,
     OfModel,
     cohort_notes,
+    explain_missing,
 )
 from opensafeintent.report.columns import (
     Column,
@@ -89,10 +88,7 @@ def _notes(cohort: Cohort, turn: SecondTurn, *, turns: bool) -> Iterator[str]:
     yield _ARMS
     yield _LOCKED + _ONE_EPOCH * (turn.epochs == 1)
     yield _coverage(turn)
-    if turn.lacks_grades:
-        yield WITH_MISSING
-    if turns:
-        yield ABOUT_HOLDS_TO
+    yield from explain_missing(missing=turn.lacks_grades, turns=turns)
     if turn.audits:
         yield _SHIFT
     if AVERAGE in turn.audits:

@@ -21,9 +21,7 @@ from opensafeintent.hostile import TEXT, one_line, terminal_safe
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.cohort_columns import (
-    ABOUT_HOLDS_TO,
-    HOLDS_TO,
-    WITH_MISSING,
+    explain_missing,
     explain_unranked,
     say_ranks_hold,
 )
@@ -47,6 +45,7 @@ from opensafeintent.report.tables_metrics import (
     find_unit,
     group_by_family,
     make_difference,
+    make_missing_columns,
 )
 from opensafeintent.statistics import compute_rank_intervals
 from opensafeintent.taxonomy import Taxonomy
@@ -154,20 +153,7 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
             Column("model_a", lambda row: row.model_a, "Model A", "name"),
             Column("model_b", lambda row: row.model_b, "Model B", "name"),
             Column("difference", make_difference, "B − A", "signed", find_unit),
-            Column(
-                "missing_ci",
-                lambda row: row.difference.missing_ci,
-                "With missing" if moved else None,
-                "signed_span",
-                find_unit,
-                estimate=make_difference,
-            ),
-            Column(
-                "turning_odds",
-                lambda row: row.difference.turning_odds,
-                HOLDS_TO if turns else None,
-                "odds",
-            ),
+            make_missing_columns(missing=moved, turns=turns),
             Column("p_adjusted", lambda row: row.difference.p_adjusted, "p", "p"),
             Column("n", lambda row: row.difference.n, "Sets", "count"),
             DETECTABLE,
@@ -176,7 +162,7 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
         name="pairs",
         title=f"{metric}: B − A, {level}",
         bold=frozenset(index for index, pair in enumerate(pairs) if pair.difference.significant),
-        notes=(*([WITH_MISSING] if moved else []), *([ABOUT_HOLDS_TO] if turns else [])),
+        notes=explain_missing(missing=moved, turns=turns),
     )
 
 
