@@ -900,8 +900,7 @@ def _any_deciding(gates: Gates | None) -> bool:
 _EFFECT = (
     "Not used by {unused}.\n"
     "Its prompt-sets that lack one: {sets}; its responses by intent: {intents}.\n"
-    "Comparisons in the primary metrics that are decided if the missing grades are like the others,"
-    " and else not: {hinging}."
+    "Comparisons in the primary metrics that would be decided if no grade were missing: {hinging}."
 )
 _MOST_OFTEN = (
     "\nMost often {cause}: {advice}.\nopensafeintent trace RUN --set {set} shows an example."
