@@ -171,6 +171,8 @@ def problem(text: str, **fields: str) -> dict[str, Any]:
         (problem("sampling.effort: not supported"), {"sampling": {"heat": 0.5}}),
         (problem("unknown field response_format"), {"response_format": None}),
         (problem("unknown field seed"), {"seed": None}),
+        (problem("a plan takes no effort"), {"sampling": {"heat": 0.5}}),
+        (problem("no such word: effort"), {"sampling": {"heat": 0.5}}),
     ],
 )
 def test_a_setting_that_is_refused_is_left_out(
@@ -197,8 +199,9 @@ def test_a_protocols_word_for_a_setting_is_no_word_of_another_protocol() -> None
 
 
 def test_the_limit_is_no_refused_setting() -> None:
-    result, server = attempt(lambda _: (400, problem("these tokens are beyond the limits")))
-    assert isinstance(result, Failure) and server.requests == [SENT]
+    for text in ("these tokens are beyond the limits", "max_tokens must be greater than effort"):
+        result, server = attempt(lambda _, text=text: (400, problem(text)))  # type: ignore[misc]
+        assert isinstance(result, Failure) and server.requests == [SENT]
 
 
 def attempt(reply: Reply, name: str = NAME) -> tuple[Attempt, MessagesServer]:

@@ -1,5 +1,5 @@
-"""A loopback server that speaks Anthropic's messages protocol, as far as our client and the
-provider's own need it.
+"""A loopback server for any protocol whose replies a test makes, and Anthropic's messages, as far
+as our client and the provider's own need them.
 """
 
 from __future__ import annotations
@@ -7,16 +7,18 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from endtoend import running
 
-Reply = Callable[[dict[str, Any]], tuple[int, dict[str, Any] | bytes]]
-"""From a request's body to a status and a body; bytes are sent as an event stream."""
+Said = tuple[int, dict[str, Any] | bytes] | tuple[int, dict[str, Any] | bytes, Mapping[str, str]]
+"""A status, a body, and headers if there are any; bytes are sent as an event stream."""
+Reply = Callable[[dict[str, Any]], Said]
+"""From a request's body."""
 
-ReplyByPath = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any] | bytes]]
+ReplyByPath = Callable[[str, dict[str, Any]], Said]
 """`Reply` of a protocol whose address holds the model: from a request's path and body."""
 
 
@@ -50,19 +52,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.server.requests.append(body)
         self.server.paths.append(self.path)
         self.server.headers.append(str(self.headers))
-        status, reply = self.server.reply(self.path, body)
+        status, reply, *more = self.server.reply(self.path, body)
+        headers = more[0] if more else {}
         if isinstance(reply, bytes):
-            self._send(status, reply, "text/event-stream")
+            self._send(status, reply, "text/event-stream", headers)
             return
         if "id" in reply:  # no two replies of the service have the same
             reply = reply | {"id": f"msg_{len(self.server.requests)}"}
         if body.get("stream") and status == 200:
-            self._send(200, b"".join(in_events(reply)), "text/event-stream")
+            self._send(200, b"".join(in_events(reply)), "text/event-stream", headers)
         else:
-            self._send(status, json.dumps(reply).encode(), "application/json")
+            self._send(status, json.dumps(reply).encode(), "application/json", headers)
 
-    def _send(self, status: int, content: bytes, kind: str) -> None:
+    def _send(
+        self, status: int, content: bytes, kind: str, headers: Mapping[str, str] = {}
+    ) -> None:
         self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

@@ -34,6 +34,11 @@ other names than those that we sent. The names that a protocol gives to settings
 """
 _REASONING = ("reasoning_effort", "reasoning_tokens")
 """Settings whose other names and words an error about a limit may have too."""
+_ABOUT_LIMIT = re.compile(
+    r"max|limit|budget|tokens?\b|length|exceed|too (long|large|small|short)|at (least|most)"
+    r"|(great|larg|small|high|low)er|less",
+    re.IGNORECASE,
+)
 _UNSUPPORTED = re.compile(
     r"(un|not )support|does(n't| not) (support|take|match)|deprecat|not permitted|not allowed"
     r"|unknown|unrecogni[sz]ed|unexpected|instead|extra_forbidden|incompatible",
@@ -133,7 +138,8 @@ def find_named_field(status: int, error: ProviderError, sent: Mapping[str, str])
     if status not in _NOT_TAKEN:
         return None
     unsupported = _UNSUPPORTED.search(error.text) is not None
-    other_words = {field for field in sent if unsupported or field not in _REASONING}
+    about_limit = not unsupported and _ABOUT_LIMIT.search(error.text) is not None
+    other_words = {field for field in sent if not (about_limit and field in _REASONING)}
     patterns = {
         field: _names_pattern({field, name} if field in other_words else {field})
         for field, name in sent.items()

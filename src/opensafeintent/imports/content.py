@@ -218,7 +218,7 @@ def response_fields(
 
     Args:
         output: its text; anything else is none, which is an empty text if a token limit or a filter
-            ended it.
+            ended it, as in `calls.outcomes`.
         stop: why it ended.
         provider_stop: in place of `stop`, the provider's own word, if the file hands it on.
         reasoned: whether the file shows reasoning beside the text.
@@ -230,15 +230,21 @@ def response_fields(
         valid = ", ".join(filter(None, get_args(StopWord)))
         raise ValueError(f"stop {stop!r}: unknown word; valid: {valid}")
     ended = stop or provider_stop
-    if output is None and stop_kind(ended) in ("cut", "refusal"):
-        output = ""
-    if isinstance(output, str) and (output.strip() or (ended and not reasoned)):
-        return {"response": output, "stop_reason": ended or "stop"}
-    return make_missing_fields("reasoning_only" if reasoned else "no_answer")
+    kind, text = stop_kind(ended), output if isinstance(output, str) else ""
+    if not (text.strip() or kind == "refusal"):
+        if reasoned:
+            return make_missing_fields("reasoning_only")
+        if not (kind == "cut" or (isinstance(output, str) and ended)):
+            return make_missing_fields("no_answer")
+    return {"response": text, "stop_reason": ended or "stop"}
 
 
-def make_missing_fields(reason: str) -> dict[str, Any]:
-    """Return the fields of a response that is missing."""
+def make_missing_fields(
+    reason: Literal["failed", "no_answer", "reasoning_only", "reasoning_mixed"],
+) -> dict[str, Any]:
+    """Return the fields of a response that is missing: its call failed, its reply held no text, or
+    reasoning alone, or nothing shows where that ends.
+    """
     return {"missing": [f"response:{reason}"]}
 
 

@@ -199,8 +199,8 @@ _PAIR_FINDINGS = {
             " power.\n"
             "No published dataset decides that: if the true difference is {true}, about {beyond}"
             " prompt-sets would, with 80 % power, and the largest has {published}.\n"
-            "Missing grades leave more open than a difference of {left_open}: more prompt-sets"
-            " would not decide that, fewer missing grades may.",
+            "A difference of {left_open} is undecided with no grade missing too; with as many"
+            " missing as now, more prompt-sets would not decide it.",
         ),
     )
 }

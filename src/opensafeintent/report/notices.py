@@ -237,8 +237,8 @@ def _find_missing(results: Results) -> Iterator[Facts]:
 
 
 def _find_effect(cohort: Cohort, model: str, kind: Kind | None) -> Facts:
-    """Return, of core grades, how many prompt-sets of a model lack one, of which intents, and how
-    many comparisons hinge on missing grades; of paraphrases' the metrics that do not use them.
+    """Return, of core grades, how many prompt-sets of a model lack one, and of which intents; of
+    paraphrases' the metrics that do not use them.
     """
     if kind == "paraphrase":
         labels = [METRICS[metric].label for metric in cohort.scope.primary]
@@ -249,18 +249,12 @@ def _find_effect(cohort: Cohort, model: str, kind: Kind | None) -> Facts:
     lacking = Counter(
         row.variant for row in rows if row.variant in CORE_VARIANTS and not row.has_all_grades
     )
-    compared = [cohort.estimates.comparisons[metric] for metric in cohort.scope.primary]
-    pairs = list(combinations(rank_tested_models(cohort, cohort.scope.safety), 2))
-    hinging = sum(
-        bool(comparison.hinges_on_missing[pair]) for comparison in compared for pair in pairs
-    )
     coverage = cohort.coverage[model]
     return {
         "sets": PartOf(coverage.incomplete_sets, coverage.core_sets),
         "intents": Counts(
             {INTENT_WORDS[intent]: lacking[intent] for intent in CORE_VARIANTS if lacking[intent]}
         ),
-        "hinging": PartOf(hinging, len(compared) * len(pairs)) if pairs else None,
     }
 
 
@@ -899,8 +893,7 @@ def _any_deciding(gates: Gates | None) -> bool:
 
 _EFFECT = (
     "Not used by {unused}.\n"
-    "Its prompt-sets that lack one: {sets}; its responses by intent: {intents}.\n"
-    "Comparisons in the primary metrics that would be decided if no grade were missing: {hinging}."
+    "Its prompt-sets that lack one: {sets}; its responses by intent: {intents}."
 )
 _MOST_OFTEN = (
     "\nMost often {cause}: {advice}.\nopensafeintent trace RUN --set {set} shows an example."
@@ -1194,8 +1187,8 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "few_judges", "note", _few_judges,
         "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
-        "A further judge takes {calls} calls, a question about one of {responses} responses each,"
-        " and re-asks of replies in another form.\n"
+        "A further judge grades {responses} responses: {calls} calls, and re-asks of replies in"
+        " another form.\n"
         "At the price of this run's grades so far that is about ${dollars}.",
         "opensafeintent evaluate --out RUN --judge OLD --judge NEW adds one, and with --dry-run"
         " --prices FILE shows its price; given grades stay. Two judges are stricter than one, as a"

@@ -5,6 +5,7 @@ their files. The taxonomy of a dataset as tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from opensafeintent.report.cohort_columns import (
     cohort_notes,
 )
 from opensafeintent.report.columns import Column, Columns, Table, make_estimate_columns
+from opensafeintent.report.findings import rank_tested_models
 from opensafeintent.report.table_formats import TABLE_FORMATS
 from opensafeintent.report.tables_judges import JUDGE_TABLES, SHIFT_TABLES, guard_table, swap_table
 from opensafeintent.report.tables_metrics import (
@@ -157,7 +159,7 @@ def _list_reasons(row: _CoverageRow) -> str:
 
 
 def _explain_reasons(cohort: Cohort) -> Iterator[str]:
-    """Yield a note with the meanings of the reasons that occur, if any does."""
+    """Yield, if grades are missing, the meanings of the reasons and what hinges on them."""
     meanings: dict[str, str] = {}
     for found in cohort.coverage.values():
         for part in found.lacking.values():
@@ -166,6 +168,14 @@ def _explain_reasons(cohort: Cohort) -> Iterator[str]:
                 meanings.setdefault(make_missing_reason(what, cause).meaning, cause)
     if meanings:
         yield "; ".join(f"{cause}: {meaning}" for meaning, cause in meanings.items()) + "."
+    pairs = list(combinations(rank_tested_models(cohort, cohort.scope.safety), 2))
+    compared = [cohort.estimates.comparisons[metric] for metric in cohort.scope.primary]
+    if meanings and pairs:
+        hinging = sum(int(each.hinges_on_missing[pair]) for each in compared for pair in pairs)
+        yield (
+            "Comparisons in the primary metrics that would be decided if no grade were missing:"
+            f" {hinging} of {len(compared) * len(pairs)}."
+        )
 
 
 def coverage(cohort: Cohort) -> Table:
