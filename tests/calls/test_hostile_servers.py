@@ -23,7 +23,7 @@ from endtoend import JUDGE, TARGET, WORDINGS, grades, metrics, osi, some_sets
 from loopback import LoopbackProcess
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_writer import LedgerEntry
-from opensafeintent.calls.providers import is_another, resolve_endpoint
+from opensafeintent.calls.providers import resolve_endpoint
 from opensafeintent.calls.records import Answered, Replied
 from opensafeintent.commands.session import run_async
 from opensafeintent.errors import InputError
@@ -126,32 +126,6 @@ def test_ids_that_a_server_gives_to_all_replies_cost_one_call(
 # ------------------------------------------------------------------------------
 
 FEW_CALLS = ("--probe", "none", "--max-missing", "1")
-
-
-@pytest.mark.parametrize(
-    ("asked", "served", "another"),
-    [
-        ("openai/gpt-5.4", "", False),
-        ("openai/gpt-5.4", "gpt-5.4-2026-03-01", False),
-        ("openai/gpt-5.4-20260301", "gpt-5.4-2026-03-01", False),
-        ("openai/gpt-5.4-2026-03-01", "gpt-5.4", False),
-        ("openai/gpt-5.4-2026-03-01", "gpt-5.4-2026-05-01", True),
-        ("openai/gpt-5.4", "gpt-5.4-mini", True),
-        ("openai/gpt-5.4", "gpt-5", True),
-        ("openrouter/anthropic/claude-sonnet-4.5", "claude-sonnet-4-5-20250929", False),
-        ("openrouter/anthropic/claude-sonnet-4.5", "claude-haiku-4-5-20251001", True),
-        ("together/meta-llama/Llama-3-70b", "llama-3-70b", False),
-        ("together/meta-llama/Llama-3-70b", "llama-3-8b", True),
-        ("mistral/mistral-small-latest", "mistral-small-2506", False),
-        ("ollama/qwen3", "qwen3:latest", False),
-        ("lab/model-2", "model-2-2026-05", False),
-        ("lab/model-2-2026-04", "model-2-2026-05", True),
-        ("cohere/command-r", "command-r-08-2024", False),
-        ("python/judge:ask@1", "somebody", False),
-    ],
-)
-def test_an_alias_is_not_another_model(asked: str, served: str, another: bool) -> None:
-    assert is_another(asked, served) == another
 
 
 @pytest.mark.slow

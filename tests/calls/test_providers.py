@@ -15,6 +15,7 @@ from opensafeintent.calls.providers import (
     ENDPOINTS,
     INSPECT_PROVIDERS,
     Provider,
+    is_another,
     name_variables,
     resolve_endpoint,
     unset,
@@ -179,3 +180,29 @@ def test_what_is_not_set_is_what_calls_would_be_refused_for(
     assert unset(name, environment) == lacking
     with pytest.raises(InputError, match=lacking[0]) if lacking else nullcontext():
         resolve_endpoint(name, environment)
+
+
+@pytest.mark.parametrize(
+    ("asked", "served", "another"),
+    [
+        ("openai/gpt-5.4", "", False),
+        ("openai/gpt-5.4", "gpt-5.4-2026-03-01", False),
+        ("openai/gpt-5.4-20260301", "gpt-5.4-2026-03-01", False),
+        ("openai/gpt-5.4-2026-03-01", "gpt-5.4", False),
+        ("openai/gpt-5.4-2026-03-01", "gpt-5.4-2026-05-01", True),
+        ("openai/gpt-5.4", "gpt-5.4-mini", True),
+        ("openai/gpt-5.4", "gpt-5", True),
+        ("openrouter/anthropic/claude-sonnet-4.5", "claude-sonnet-4-5-20250929", False),
+        ("openrouter/anthropic/claude-sonnet-4.5", "claude-haiku-4-5-20251001", True),
+        ("together/meta-llama/Llama-3-70b", "llama-3-70b", False),
+        ("together/meta-llama/Llama-3-70b", "llama-3-8b", True),
+        ("mistral/mistral-small-latest", "mistral-small-2506", False),
+        ("ollama/qwen3", "qwen3:latest", False),
+        ("lab/model-2", "model-2-2026-05", False),
+        ("lab/model-2-2026-04", "model-2-2026-05", True),
+        ("cohere/command-r", "command-r-08-2024", False),
+        ("python/judge:ask@1", "somebody", False),
+    ],
+)
+def test_an_alias_is_not_another_model(asked: str, served: str, another: bool) -> None:
+    assert is_another(asked, served) == another

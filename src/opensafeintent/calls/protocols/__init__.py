@@ -42,8 +42,8 @@ class WireProtocol(Protocol):
 
         The user's further fields, in `call.sampling.extra`, are fields of the body; of two of one
         name theirs counts. A setting that the protocol has no field for is sent under its usual
-        name, such as `reasoning_effort` or `response_format`. If the server refuses it, `left_out`
-        has it from then on, and the report names it.
+        name as it is, such as `reasoning_effort`, or the JSON schema as `response_format`. If the
+        server refuses it, `left_out` has it from then on, and the report names it.
 
         Args:
             call: the call.
