@@ -114,5 +114,19 @@ def test_the_faults_of_all_records_are_listed(tmp_path: Path) -> None:
     ]
 
 
+def test_the_faults_of_a_list_within_a_record_are_listed(tmp_path: Path) -> None:
+    def read_sheet(sheet: Record) -> list[LocatedRecord]:
+        inner = ((row.location, row.data) for row in sheet.records("rows"))
+        return read_each_record(inner, read_row)
+
+    sheet = Record({"rows": [rows()[0] | {"take": 0}, rows()[0] | {"heard": 5}]}, "a.json:1")
+    with pytest.raises(InputError) as error:
+        read_each_record([(sheet.location, sheet.data)], read_sheet)
+    assert [line.partition(":")[2].partition(" is ")[0] for line in error.value.lines] == [
+        "1, field rows[0], field take:",
+        "1, field rows[1], field heard:",
+    ]
+
+
 def test_a_response_may_be_empty(tmp_path: Path) -> None:
     taken_in(tmp_path, rows(heard=""))
