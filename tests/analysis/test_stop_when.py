@@ -36,7 +36,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
 from opensafeintent.numbers.stop_when import read_stopping_rule
 from opensafeintent.promptsets import draw_sets, load_dataset
-from opensafeintent.taxonomy import default_taxonomy
+from opensafeintent.taxonomy import QUESTIONS, default_taxonomy
 from samples import dataset_file, least_grade, made_dataset, prompt_set
 
 GOOD, BAD = "baseline/redirect", "baseline/comply-all"
@@ -155,7 +155,8 @@ def test_calls_under_way_are_kept_and_do_not_count(tmp_path: Path) -> None:
     assert ran.code in (0, 4), ran.err
     (answer,) = answers_of(run).values()
     assert len({row["id"] for row in grades(run, TARGET)}) == answer["sets"] < 60
-    assert answer["sets"] * 10 <= calls < 60 * 10
+    of_set = 3 + 3 * len(QUESTIONS) + 1  # responses, their grades, and a mode
+    assert answer["sets"] * of_set <= calls < 60 * of_set
     assert JUDGE in manifest(run)["judges"]
 
 
@@ -171,7 +172,7 @@ def test_what_so_many_prompt_sets_cannot_show_is_said_before_the_first_call(tmp_
     assert ask(tmp_path / "run", "triplet_safety >= 0.95", models=(GOOD,)).code == 5
 
 
-QUESTIONS = {
+ILL_ASKED = {
     "triplet_safety": "expected 'METRIC >= X', 'METRIC <= X' or 'MODEL better METRIC'",
     "triplet_safety >= much": "much is no number above 0 and below 1",
     "triplet_safety >= 1e-17": "1e-17 rounds to an end of the scale",
@@ -187,7 +188,7 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize(("text", "message"), QUESTIONS.items())
+@pytest.mark.parametrize(("text", "message"), ILL_ASKED.items())
 def test_questions_that_nobody_can_answer(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_stopping_rule(text, ["p/a", "p/b"])

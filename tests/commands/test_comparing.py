@@ -12,7 +12,8 @@ import pytest
 import scipy
 from numpy.typing import NDArray
 
-from endtoend import Ran, osi
+from endtoend import JUDGE, Ran, Served, osi
+from loopback import LoopbackServer
 from opensafeintent import CompareSettings, compare
 from opensafeintent.numbers.estimates import COMPARED_METRICS
 from opensafeintent.promptsets import Dataset
@@ -270,9 +271,17 @@ def test_runs_on_different_datasets_are_refused_with_both_named(tmp_path: Path) 
     assert "dataset: made" in osi("compare", here, third, there).refusal
 
 
-def judged(folder: Path, model: str, *options: object, judge: str = "baseline/judge") -> Path:
+def judged(
+    folder: Path,
+    model: str,
+    *options: object,
+    judge: str = "baseline/judge",
+    server: Served | None = None,
+) -> Path:
     where = ("--dataset", dataset_file(folder.parent, FEWER), "--out", folder)
-    ran = osi("evaluate", model, "--judge", judge, "--probe", "none", *where, *options)
+    ran = osi(
+        "evaluate", model, "--judge", judge, "--probe", "none", *where, *options, server=server
+    )
     assert ran.code in (0, 1), ran.err
     return folder
 
@@ -289,14 +298,14 @@ def judged(folder: Path, model: str, *options: object, judge: str = "baseline/ju
             "judge templates: ",
         ),
         (("--modes", "core"), "modes: dual_use, now core"),
-        (("--judge", "baseline/keyword-filter"), "judges: baseline/judge, now "),
+        (("--judge", JUDGE), f"judges: baseline/judge, now baseline/judge + {JUDGE}"),
     ],
 )
 def test_runs_that_were_judged_differently_are_refused(
-    options: tuple[object, ...], message: str, tmp_path: Path
+    options: tuple[object, ...], message: str, server: LoopbackServer, tmp_path: Path
 ) -> None:
     first_run = judged(tmp_path / "one", "baseline/refuse-all")
-    second_run = judged(tmp_path / "other", "baseline/comply-all", *options)
+    second_run = judged(tmp_path / "other", "baseline/comply-all", *options, server=server)
     refusal = osi("compare", first_run, second_run).refusal
     assert message in refusal and "dataset" not in refusal
     assert "one and other cannot be compared" in refusal

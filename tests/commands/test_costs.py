@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from endtoend import JUDGE, TARGET, Ran, evaluate, finish, osi, some_sets, start, total, wait_until
 from loopback import GENERATE, HARM, Fault, LoopbackProcess, LoopbackServer, Match
+from opensafeintent.taxonomy import GRADE_OF
 from samples import json_file
 
 GENERATOR, CHECKER = "openai-api/loop/generator", "openai-api/loop/construction-judge"
@@ -146,7 +147,7 @@ def test_in_a_shared_ledger_only_the_run_s_own_calls_count(
     assert (cost(alone)["ledger"], cost(small)["ledger"]) == ("own", "shared")
     expected = {
         # three responses graded once more
-        key: line[0] + 3 * (key in ((JUDGE, "helpfulness"), (JUDGE, "harm")))
+        key: line[0] + 3 * (key in {(JUDGE, role) for role in GRADE_OF})
         for key, line in lines(alone).items()
     }
     assert {key: line[0] for key, line in lines(small).items()} == expected

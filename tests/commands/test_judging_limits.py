@@ -11,6 +11,7 @@ import pytest
 from endtoend import JUDGE, Ran, osi, total
 from evaluation.examiner import CASES, judge
 from loopback import LoopbackServer
+from opensafeintent.taxonomy import GRADE_OF, QUESTIONS
 from samples import contents, import_lines, json_file, lines_of, made_dataset, prompt_set
 
 SETS = made_dataset(prompt_set("one", 1), prompt_set("two"))
@@ -47,8 +48,7 @@ def test_grading_is_foretold_and_nobody_is_asked(
     ran = osi(*command, "--dry-run", server=server)
     # seven responses, two of them dual-use in its first wording; a grade is assumed to have 8 tokens
     assert {name: (cells[0], *cells[2:4]) for name, cells in foretold(ran).items()} == {
-        "helpfulness": ("7", "56", "56.00"),
-        "harm": ("7", "56", "56.00"),
+        **dict.fromkeys(GRADE_OF, ("7", "56", "56.00")),
         "mode": ("2", "16", "16.00"),
     }
     assert "assumed to have" not in ran.out  # the responses are there: nothing is assumed of them
@@ -57,7 +57,7 @@ def test_grading_is_foretold_and_nobody_is_asked(
     assert (stopped.code, total(server)) == (3, 5)
     assert "the budget of 5 calls is used up" in stopped.err
     assert osi(*command, server=server).code == 0
-    assert total(server) == 16
+    assert total(server) == 7 * len(QUESTIONS) + 2
     assert foretold(osi(*command, "--dry-run", server=server)) == {}
 
 

@@ -16,11 +16,14 @@ from endtoend import JUDGE, TARGET, Ran, metrics, osi, some_sets
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackServer, Match
 from opensafeintent import load_run
 from opensafeintent.errors import InputError
+from opensafeintent.taxonomy import QUESTIONS
 
 FIRST, SECOND = "judge-1-2026-01", "judge-2-2026-06"
 GATES = ("--fail-if-worse", "triplet_safety=0.9", "--max-missing", 1)
-GRADES = 4 * (7 * 2 + 1)
-"""Of one judge, modes included: four prompt-sets, seven wordings, two questions."""
+GRADES = 4 * (7 * len(QUESTIONS) + 1)
+"""Of one judge, modes included: four prompt-sets, seven wordings, each question."""
+TOO_MANY = -(-GRADES // 20)
+"""So many of them are 5 %, or just above."""
 
 
 def names(served: str, *, model: str | None = "judge", **match: object) -> Fault:
@@ -115,21 +118,21 @@ def test_only_another_version_is_refused(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("every", "refused"), [(9, True), (14, False)])
+@pytest.mark.parametrize(("count", "refused"), [(TOO_MANY, True), (TOO_MANY - 1, False)])
 def test_a_small_part_by_another_version_is_a_limitation(
-    every: int, refused: bool, server: LoopbackServer, tmp_path: Path
+    count: int, refused: bool, server: LoopbackServer, tmp_path: Path
 ) -> None:
-    """Three of 60 grades, 5 %, or two, 3.3 %."""
+    """With two questions three of 60 grades, 5 %, or two, 3.3 %."""
     first_run = evaluated(server, tmp_path, "a", names(FIRST))
-    some = (names(SECOND, purpose=HARM, every=every), names(FIRST))
+    some = (names(SECOND, purpose=HARM, first=count), names(FIRST))
     second_run = evaluated(server, tmp_path, "b", *some)
     compared = osi("compare", first_run, second_run)
     gated = osi("report", second_run, "--baseline", first_run, *GATES)
     assert (compared.code == 2, gated.code == 2) == (refused, refused)
     if not refused:
-        said = f"{JUDGE} answered as {FIRST} ({2 * GRADES - 2}), {SECOND} (2)"
+        said = f"{JUDGE} answered as {FIRST} ({2 * GRADES - count}), {SECOND} ({count})"
         assert said in compared.text
-        assert f"now as {FIRST} ({GRADES - 2}), {SECOND} (2)" in gated.text
+        assert f"now as {FIRST} ({GRADES - count}), {SECOND} ({count})" in gated.text
 
 
 @pytest.mark.slow
@@ -188,9 +191,10 @@ def test_a_name_of_two_models_is_a_limitation_of_its_run(
         names("target-2026-06-01", model="target", purpose=GENERATE, every=4),
         names("target-2026-01-01", model="target"),
     )
-    # 28 grades of helpfulness, 28 of harm, four modes; every fourth of 28 responses
-    judged = f"The judge or guard model {JUDGE} answered as {FIRST} (32), {SECOND} (28)"
-    with_versions = f"{JUDGE} (answered as {FIRST} (32) and {SECOND} (28))"
+    # 28 grades of helpfulness, all others with the four modes; every fourth of 28 responses
+    others = GRADES - 28
+    judged = f"The judge or guard model {JUDGE} answered as {FIRST} ({others}), {SECOND} (28)"
+    with_versions = f"{JUDGE} (answered as {FIRST} ({others}) and {SECOND} (28))"
     answered = f"{TARGET} answered as target-2026-01-01 (21), target-2026-06-01 (7)"
     ran, outputs = three_outputs(run)
     assert ran.code == 0
@@ -203,7 +207,10 @@ def test_a_name_of_two_models_is_a_limitation_of_its_run(
     assert costs[JUDGE, "harm"] == FIRST
     assert costs[TARGET, "generate"] == "target-2026-01-01 (21) and target-2026-06-01 (7)"
     _, (said, *_) = three_outputs(run, "--fail-under", "mean_safety=0.01")
-    assert f"thresholds rest on the grades of {JUDGE}" in said and f"{FIRST} (32), {SECOND}" in said
+    assert (
+        f"thresholds rest on the grades of {JUDGE}" in said
+        and f"{FIRST} ({others}), {SECOND}" in said
+    )
 
 
 def test_a_threshold_names_the_version_that_it_rests_on(

@@ -27,7 +27,7 @@ from opensafeintent.commands.trace import TracedResponse
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.promptsets import Dataset, Prompts
-from opensafeintent.taxonomy import KnownGrades
+from opensafeintent.taxonomy import GRADE_OF, KnownGrades
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 OTHER = "openai-api/loop/other"
@@ -215,7 +215,7 @@ def test_a_judge_that_did_not_grade_a_response_is_not_behind_it(tmp_path: Path) 
     purposes = {
         row.purpose for row in response_where(traced, model="judged", variant="benign").rows
     }
-    assert purposes == {"imported", "helpfulness", "harm"}
+    assert purposes == {"imported", *GRADE_OF}
     brought = response_where(traced, model="brought", variant="benign")
     assert brought.grades.by_judge == {"imported": KnownGrades(2, 3)}
     assert [row.purpose for row in brought.rows] == ["imported"]

@@ -225,7 +225,7 @@ def test_what_cannot_be_asked_for(run: Path, options: tuple[object, ...], error:
 
 
 @pytest.mark.slow
-def test_grades_of_one_purpose_say_which_of_the_two_questions_they_answer(tmp_path: Path) -> None:
+def test_grades_of_one_purpose_say_which_question_they_answer(tmp_path: Path) -> None:
     more: dict[str, Any] = {"follow_ups": True, "audit": {"turn": 8, "swap": 2}}
     settings = EvaluateSettings(
         models=("baseline/redirect",),
@@ -242,7 +242,7 @@ def test_grades_of_one_purpose_say_which_of_the_two_questions_they_answer(tmp_pa
         for row in response.rows
     }
     for purpose in ("turn", "swap"):
-        assert {question for of, question in asked if of == purpose} == {"helpfulness", "harm"}
+        assert {question for of, question in asked if of == purpose} == GRADE_OF.keys()
     assert {("harm", "harm"), ("mode", ""), ("generate", "")} <= asked
     shown = "".join(osi("trace", tmp_path / "run", "--set", name).out for name in SETS.by_id)
     for text in ("turn (harm) by", "swap (helpfulness) by", ": harm by"):

@@ -38,7 +38,7 @@ from endtoend import (
     wait_until,
 )
 from loopback import GENERATE, HARM, MODE, PROBE, LoopbackProcess, LoopbackServer
-from opensafeintent.taxonomy import QUESTIONS
+from opensafeintent.taxonomy import GRADE_OF, QUESTIONS
 
 SECOND = "openai-api/loop/second"
 
@@ -239,7 +239,8 @@ def test_budget_stops_and_the_rest_is_made_later(done: Lab, tmp_path: Path) -> N
 
 def forecast_of(ran: Ran) -> dict[tuple[str, str], tuple[bool, int]]:
     """Read the table of a dry run: (upper bound or not, calls) by model and purpose."""
-    line = re.compile(r"(\S+) +(generate|helpfulness|harm|mode|probe) +(≤ )?([\d,]+) ")
+    purposes = "|".join((GENERATE, *GRADE_OF, MODE, PROBE))
+    line = re.compile(rf"(\S+) +({purposes}) +(≤ )?([\d,]+) ")
     rows = [match.groups() for match in map(line.match, ran.out.splitlines()) if match]
     return {(row[0], row[1]): (row[2] is not None, int(row[3].replace(",", ""))) for row in rows}
 
