@@ -83,8 +83,7 @@ def as_served(line: ForecastLine) -> ForecastLine:
     """
     if line.purpose == GENERATE:
         return line
-    templates = load_templates()
-    template = templates.mode if line.purpose == MODE else templates.of(line.purpose)
+    template = load_templates().of(line.purpose)
     unsent = len(template.source) - len(template.render("", "").content)
     reply = 14 // 4 if line.purpose == MODE else 1  # {"mode": "A0"}, or a digit
     step = 1 if line.model.startswith("anthropic/") else 128

@@ -250,7 +250,7 @@ def forecast_of(ran: Ran) -> dict[tuple[str, str], tuple[bool, int]]:
     ("first", "options"),
     [
         ([], []),
-        (["--limit", 3], []),
+        (["--limit", 3], ["--limit", 8]),
         ([], ["--epochs", 2, "--probe", "all", "--modes", "core"]),
         ([], ["--judge", SECOND, "--probe", "none"]),
         (["--probe", "all"], ["--judge", SECOND]),
@@ -268,6 +268,7 @@ def test_dry_run_calls_nobody_and_foretells_what_happens(
     assert dry.code == 0
     assert total(lab.server) == before.total() and set(tmp_path.rglob("*")) == paths_before
     foretold = forecast_of(dry)
+    assert foretold
     lab.evaluate(*options)
     made_calls = Counter((record.model, record.purpose) for record in lab.server.requests) - before
     assert {f"openai-api/loop/{model}" for model, _ in made_calls} == {
