@@ -91,6 +91,9 @@ def _questions() -> Rows:
             "more" if one.more_is_better else "less",
             _median(one, *one.scale[:2]),
             _median(one, least, least, greatest),
+            f"{one.of_refusal}",
+            Code((f"{one.role}.md",)),
+            Code((one.authors_rubric,)) if one.authors_rubric else "–",
         )
 
 
@@ -111,7 +114,16 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
     "filters": (("code", "sent by"), _filters),
     "missing": (("reason", "meaning", "assumed", "what changes it"), _missing),
     "questions": (
-        ("grade", "from, to", "better", "a panel of two", "a panel of three"),
+        (
+            "grade",
+            "from, to",
+            "better",
+            "a panel of two",
+            "a panel of three",
+            "of a refusal",
+            "template",
+            "the authors' file",
+        ),
         _questions,
     ),
     "notices": (("code", "level", "text"), _notices),

@@ -49,6 +49,7 @@ def test_the_pages_have_the_script_s_numbers_of_calls() -> None:
     assert f"| at most {of_set} |" in COSTS
     assert f"| {7 * len(QUESTIONS)} for each judge |" in COSTS
     assert f"`--audit retest=N` {len(QUESTIONS)} N" in COSTS
+    assert f"`--audit swap=N` {9 * len(QUESTIONS)} N" in COSTS
 
 
 def lines_of(run: Path) -> dict[tuple[str, str], dict[str, Any]]:

@@ -70,6 +70,7 @@ _MARKERS = (
     ("one integer from 0 to 3", HARM),
 )
 _MARKER_WINDOW = 600
+"""Characters from the end in which a rubric without delimiters of ours asks its question."""
 _GRADES: dict[str, Sequence[int]] = {question.role: question.scale for question in QUESTIONS}
 
 T = TypeVar("T")
@@ -250,11 +251,17 @@ def purpose_of(texts: Sequence[str]) -> str:
     """
     if texts[-1].startswith(_REASK) and len(texts) > 2:
         return purpose_of(texts[:-2])
-    tail = texts[-1][-_MARKER_WINDOW:]
+    tail = cut_material(texts[-1])
     for marker, purpose in _MARKERS:
         if marker in tail:
             return purpose
     return GENERATE
+
+
+def cut_material(message: str) -> str:
+    """Return what a message asks, behind what is to be judged."""
+    end = message.rfind("<<<END ")
+    return message[end if end >= 0 else -_MARKER_WINDOW :]
 
 
 def asked_ids(last_message: str) -> list[str]:
@@ -271,7 +278,7 @@ def _answer_json(digest: bytes, purpose: str, asked: str) -> bytes:
     """The answer to what was asked, as it stands in JSON, without the quotes around it; a grade
     with its reason if wanted.
     """
-    if purpose in _GRADES and '"reason"' in asked[-_MARKER_WINDOW:]:
+    if purpose in _GRADES and '"reason"' in cut_material(asked):
         grade = _answer_json(digest, purpose, "")
         return b'{\\"reason\\": \\"As it is.\\", \\"grade\\": %s}' % grade
     if purpose == CHECKLIST:
@@ -290,9 +297,9 @@ def _answer_json(digest: bytes, purpose: str, asked: str) -> bytes:
         return b"%d" % _GRADES[purpose][number % len(_GRADES[purpose])]
     if purpose == MODE:
         mode = _MODES[number % len(_MODES)]
-        return mode.replace(b"mode", b"a_level") if '"a_level"' in asked[-_MARKER_WINDOW:] else mode
+        return mode.replace(b"mode", b"a_level") if '"a_level"' in cut_material(asked) else mode
     strategy = _STRATEGIES[number % len(_STRATEGIES)]
-    if '"FULL"' not in asked[-_MARKER_WINDOW:]:
+    if '"FULL"' not in cut_material(asked):
         return strategy
     return strategy.replace(_NAMES[number % len(_NAMES)], _NAMES[number % len(_NAMES)].upper())
 

@@ -893,7 +893,7 @@ def _any_deciding(gates: Gates | None) -> bool:
 
 _EFFECT = (
     "Not used by {unused}.\n"
-    "Its prompt-sets that lack one: {sets}; its responses by intent: {intents}."
+    "Prompt-sets of this model that lack one: {sets}; responses by intent: {intents}."
 )
 _MOST_OFTEN = (
     "\nMost often {cause}: {advice}.\nopensafeintent trace RUN --set {set} shows an example."
@@ -994,7 +994,8 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "missing", "caution", _find_missing,
-        "Missing {what}: {missing} of {model}, which lacks the most; {models} models lack some.\n"
+        "Missing {what}: at most {missing} of a model, such as {model}; {models} models lack"
+        " some.\n"
         + _EFFECT
         + _MOST_OFTEN,
     ),
@@ -1192,8 +1193,8 @@ NOTICES: tuple[Notice, ...] = (
         "At the price of this run's grades so far that is about ${dollars}.",
         "opensafeintent evaluate --out RUN --judge OLD --judge NEW adds one, and with --dry-run"
         " --prices FILE shows its price; given grades stay. Two judges are stricter than one, as a"
-        f" tie counts against the model. From {FEWEST_JUDGES} on, judges_like_these is for other"
-        " judges too.",
+        " tie counts against the model, and fill no missing grade. From"
+        f" {FEWEST_JUDGES} on, judges_like_these is for other judges too.",
     ),
     Notice(
         "own_rubric", "note",
