@@ -41,6 +41,7 @@ from opensafeintent.imports import content as matching
 from opensafeintent.numbers.metrics import TRIPLET_SCOPE
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.comment import summary
+from opensafeintent.taxonomy import GRADE_OF
 from plain_metrics import Response, plain_metric
 from samples import (
     contents,
@@ -584,8 +585,7 @@ def test_grade_judges_what_has_no_grades_and_does_so_once(tmp_path: Path) -> Non
     assert metric_values["mode_share_A0"] == same(1.0, 2)
     assert outcome.tally is not None
     assert outcome.tally.new_calls == {
-        (JUDGE, "helpfulness"): 6,
-        (JUDGE, "harm"): 6,
+        **{(JUDGE, role): 6 for role in GRADE_OF},
         (JUDGE, "mode"): 2,
     }
     before = contents(run)

@@ -58,6 +58,14 @@ def test_a_run_over_the_messages_protocol(tmp_path: Path) -> None:
     assert modes == {"A0"}
 
 
+@pytest.mark.slow
+def test_every_run_of_a_process_tells_what_its_provider_leaves_out(tmp_path: Path) -> None:
+    reply = (200, message("I can't help with that."))
+    for name in ("first", "second"):
+        ran, _ = evaluate(tmp_path / name, lambda body: reply, "--temperature", 0.25)
+        assert f"note: {NAME}: anthropic models do not support the 'temperature'" in ran.text
+
+
 @pytest.mark.parametrize(
     ("stop", "counted"), [("refusal", "filtered"), ("max_tokens", "truncated")]
 )

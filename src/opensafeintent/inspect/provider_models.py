@@ -29,6 +29,7 @@ from inspect_ai._util.error import (
 )
 
 # inspect-evals-lint: ignore[private_api_imports] -- no public list of providers
+from inspect_ai._util.logger import _warned as _given_warnings
 from inspect_ai._util.registry import registry_find, registry_unqualified_name
 from inspect_ai.model import GenerateConfig, Model, ModelOutput, ResponseSchema, get_model
 from inspect_ai.util import JSONSchema
@@ -377,6 +378,8 @@ def _send_warnings_to(model: InspectModel) -> Iterator[None]:
     logger = logging.getLogger("inspect_ai")
     if _handler not in logger.handlers:
         logger.addHandler(_handler)
+    if not model.request_notes:
+        _given_warnings.clear()  # Inspect AI gives each once a process; each model is to have it
     token = _asking.set(model)
     try:
         yield
