@@ -238,9 +238,7 @@ def write_run_grades(
         text
     )  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
     # the rows repeat their cells
-    safe = lru_cache(_CELLS, typed=True)(
-        lambda cell: cell_safe(cell) if isinstance(cell, str) else cell
-    )
+    safe = lru_cache(_CELLS)(lambda cell: cell_safe(cell) if isinstance(cell, str) else cell)
     writer.writerow(map(safe, columns))
     writer.writerows(map(safe, line) for line in lines)
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))
@@ -344,13 +342,13 @@ def _put_grades(
 
 def _collect_values(rows: Sequence[GradedResponse]) -> dict[str, list[int | None]]:
     """Return by array what `to_array` has of each response."""
-    by_rubric = [row.judge_by != "questions" for row in rows]
+    counted = [row if row.has_all_grades else None for row in rows]
     lone = [
-        None if not asked or row.has_all_grades or NOT_GRADED in row.missing else row
-        for row, asked in zip(rows, by_rubric, strict=True)
+        None if counts or row.judge_by == "questions" or NOT_GRADED in row.missing else row
+        for row, counts in zip(rows, counted, strict=True)
     ]
     values: dict[str, list[int | None]] = {
-        what: [row.panel(what) if row.has_all_grades else None for row in rows] for what in SCALES
+        what: [row.panel(what) if row else None for row in counted] for what in SCALES
     }
     for what in METRIC_GRADES:
         values[f"{what}_alone"] = [row.panel(what) if row else None for row in lone]

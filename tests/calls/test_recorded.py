@@ -70,6 +70,36 @@ def test_a_bad_line_is_refused_with_its_place_and_field(
         read_recorded(file)
 
 
+@pytest.mark.parametrize(
+    "id_", ["s1", "é-1_x", " s1 ", "a b", "s.1", "1" * 120, "\u200b", "\ud800"]
+)
+@pytest.mark.parametrize("variant", ["dual_use_paraphrase_2", "follow_up_no_goal", "Benign"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"response": " "},
+        {"response": "\ud800"},
+        {"epoch": 2, "helpfulness": 4, "harm_severity": 0, "model": 5},
+        {"epoch": 2**63, "harm_severity": None},
+        {"helpfulness": 4.0},
+    ],
+)
+def test_a_line_is_read_alike_with_a_field_that_is_not_read(
+    tmp_path: Path, id_: str, variant: str, change: dict[str, Any]
+) -> None:
+    """One with the usual fields alone is read all at once."""
+
+    def read(line: dict[str, Any]) -> object:
+        try:
+            return read_recorded(write(tmp_path, line))
+        except InputError as error:
+            return str(error)
+
+    line = LINE | {"id": id_, "variant": variant} | change
+    assert read(line) == read(line | {"comment": "Good."})
+
+
 TWICE = (LINE, LINE | {"epoch": 2}, LINE | {"response": "Another."})
 
 

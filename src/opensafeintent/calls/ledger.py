@@ -81,8 +81,8 @@ _SECONDS = (
 )
 
 _LATEST = (
-    "SELECT coalesce(max(created), '') FROM (SELECT created FROM calls UNION SELECT created FROM"
-    " sources)"
+    "SELECT coalesce(max(created), '') FROM (SELECT created FROM calls UNION ALL SELECT created"
+    " FROM sources)"
 )
 
 _ROW = f"{', '.join(AttemptRow._fields)} FROM calls WHERE key = :key AND status"

@@ -384,7 +384,7 @@ def reason(error: Exception) -> str:
 Status = Literal["answered", "refused", "failed"]
 
 
-class Located(NamedTuple):
+class Located(msgspec.Struct, frozen=True):
     """An outcome, and its position in the ledger."""
 
     row: int

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 Place = Literal["anywhere", "start", "pair"]
 """Which marks count.
 
@@ -199,7 +201,7 @@ def is_reasoning(block: object) -> bool:
     )
 
 
-class Parted(NamedTuple):
+class Parted(msgspec.Struct, frozen=True, gc=False):
     """A text without its reasoning, and what was found of it."""
 
     text: str

@@ -176,8 +176,7 @@ def merge_responses(first: RecordedResponse, second: RecordedResponse) -> Record
     return RecordedResponse(**(fields | {"missing": tuple(sorted(reasons, key=str))}))
 
 
-_VARIANTS = {*CORE_VARIANTS, *FOLLOW_UPS}
-_PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
+_VARIANT = re.compile(rf"{'|'.join((*CORE_VARIANTS, *FOLLOW_UPS))}|dual_use_paraphrase_[1-9]\d*")
 
 
 def is_true_cell(data: Mapping[str, Any], field: str) -> bool:
@@ -260,6 +259,37 @@ FIELDS_READ = {
 """Fields that a line of a file of responses may have; others are not read."""
 
 
+class _PlainLine(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A line as most are: a response, maybe its grades, and nothing that takes a closer look."""
+
+    id: Annotated[str, Meta(pattern=r"\A[\w-]{1,99}\Z")]
+    variant: Annotated[str, Meta(pattern=rf"\A(?:{_VARIANT.pattern})\Z")]
+    response: str
+    epoch: Annotated[int, Meta(ge=1, le=MOST_EPOCHS)] = 1
+    helpfulness: HelpfulnessGrade | None = None
+    harm_severity: HarmGrade | None = None
+    model: object = None
+
+
+def _read_plain_line(data: dict[str, Any]) -> RecordedResponse | None:
+    """Return the response of a plain line, its types checked all at once; None if a line may hold
+    more, or a fault.
+    """
+    try:
+        line = msgspec.convert(data, _PlainLine)
+        line.response.encode()  # no half of a surrogate pair
+    except (msgspec.ValidationError, OverflowError, UnicodeEncodeError):
+        return None
+    return RecordedResponse(
+        set_id=line.id,
+        variant=line.variant,
+        epoch=line.epoch,
+        response=line.response,
+        helpfulness=line.helpfulness,
+        harm_severity=line.harm_severity,
+    )
+
+
 def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedResponse:
     """Turn one line into a recorded response, or raise the Problem that it has.
 
@@ -282,8 +312,8 @@ def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedRespo
     texts = [field for field in _TEXT_FIELDS if field in record]
     if texts:
         fields["response"] = record.text_or_empty(texts[0])
-    if any(data[field] != data[texts[0]] for field in texts):
-        record.fail("response", f"differs from {_TEXT_FIELDS[0]}; expected one of the two")
+        if data[texts[-1]] != data[texts[0]]:
+            record.fail("response", f"differs from {texts[0]}; expected one of the two")
     variant = _read_variant(record)
     if "reply_to" in record:
         fields["reply_to"] = record.text_or_empty("reply_to")
@@ -293,7 +323,7 @@ def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedRespo
     if _only_reasoned(data, fields):
         del fields["response"]
         missing = (MissingGrade("response", REASONING_ONLY),)
-    if not missing and not {"response", "answers", *SCALES} & fields.keys():
+    if not missing and fields.keys().isdisjoint(("response", "answers", *SCALES)):
         if is_true_cell(data, "response_hidden"):
             missing = (WITHHELD,)
         elif from_table:
@@ -325,7 +355,7 @@ def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedRespo
 def _read_variant(record: Record) -> str:
     """Return the variant that a line is about, or raise the Problem that it has."""
     variant = record.name("variant")
-    if variant not in _VARIANTS and not _PARAPHRASE.fullmatch(variant):
+    if not _VARIANT.fullmatch(variant):
         names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5)), *FOLLOW_UPS]
         record.fail("variant", f"unknown variant {variant!r}; {nearest(variant, names)}")
     return variant
@@ -371,7 +401,8 @@ def read_recorded_responses(
     locations: dict[tuple[str, str, int], str] = {}
 
     def read(record: Record) -> RecordedResponse:
-        response = parse_recorded(record, from_table=from_table)
+        plain = _read_plain_line(record.data)
+        response = plain or parse_recorded(record, from_table=from_table)
         key = (response.set_id, response.variant, response.epoch)
         if key in locations:
             raise Problem(

@@ -19,7 +19,6 @@ from opensafeintent.calls.model_names import check_model_name
 from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.calls.recorded import (
     RecordedResponse,
-    ResponsePlace,
     SourceFile,
     check_recorded,
     get_place,
@@ -136,24 +135,30 @@ def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
             ledger.imports.add(dataset.hash, stored)
             for _, response in rows:
                 there.setdefault(response.model, []).append(response)
-            given = _list_given(chain.from_iterable(there.values()))
-            merged = len(given) < sum(map(len, there.values()))
+            responses = [*chain.from_iterable(there.values())]
+            if len({*map(get_place, responses)}) < len(responses):  # some came in several parts
+                there = read_imported(ledger, dataset)
         folder.save(manifest)
-    run = read_graded_run(folder, settings.out.name, screen, None if merged else there)
+    run = read_graded_run(folder, settings.out.name, screen, there)
     screen.stage("estimating")
     outcome = write_results(run, folder, settings.max_missing)
     if failed:
         outcome.exit_code = first_exit_code(outcome.exit_code, 1)
         outcome.stopped += failed
-    outcome.notes += _collect_notes(read, given, settings.out)
+    outcome.notes += _collect_notes(read, there, settings.out)
     return outcome
 
 
 def _collect_notes(
-    read: Sequence[FileContent], given: Mapping[ResponsePlace, tuple[bool, bool]], run: Path
+    read: Sequence[FileContent], there: Mapping[str, Sequence[RecordedResponse]], run: Path
 ) -> list[str]:
     """Return what the files' readers noted, and what they read otherwise than it was written."""
-    halves = Counter(place[0] for place, (helpful, harm) in given.items() if helpful != harm)
+    halves = Counter(
+        model
+        for model, rows in there.items()
+        for row in rows
+        if (row.helpfulness is None) != (row.harm_severity is None)
+    )
     notes = [note for item in read for note in item.notes]
     notes += [
         f"{model}: {pluralize(number, 'response')} with one of the two grades, which counts for"
@@ -163,21 +168,6 @@ def _collect_notes(
     if zeros := sum(item.zero_helpfulness for item in read):
         notes.append(f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does")
     return notes
-
-
-def _list_given(rows: Iterable[RecordedResponse]) -> dict[ResponsePlace, tuple[bool, bool]]:
-    """Return of each response whether it came with helpfulness, and whether with harm severity; the
-    two may have come from two files.
-    """
-    graded: dict[ResponsePlace, tuple[bool, bool]] = {}
-    for recorded in rows:
-        place = get_place(recorded)
-        helpful, harm = graded.get(place, (False, False))
-        graded[place] = (
-            helpful or recorded.helpfulness is not None,
-            harm or recorded.harm_severity is not None,
-        )
-    return graded
 
 
 def _check_extent(
@@ -194,10 +184,9 @@ def _check_extent(
     """
     epochs = {row.epoch for rows in there.values() for row in rows}
     for model, items in by_model.items():
-        judges = {judge for row in there.get(model, ()) for judge in _find_judges(row)}
-        judges.update(manifest.plan.judges)
+        judges = {*_find_judges(there.get(model, ())), *manifest.plan.judges}
         for item in items:
-            brought = {judge for row in item.responses for judge in _find_judges(row)}
+            brought = _find_judges(item.responses)
             for judge in brought - judges:
                 check_model_name(judge, f"{item.path}: judge")
             judges |= brought
@@ -331,19 +320,18 @@ def _refuse_other_judges(
             )
 
 
-def _list_graders(rows: Iterable[RecordedResponse]) -> set[str]:
+def _list_graders(rows: Sequence[RecordedResponse]) -> set[str]:
     """Return who gave the grades that responses came with."""
-    return {
-        judge
+    has_unnamed = any(
+        not (row.by_judge or row.answers_by_judge) and _METRIC_GRADES(row) != _NO_GRADES
         for row in rows
-        for judge in _find_judges(row)
-        or (() if _METRIC_GRADES(row) == _NO_GRADES else (IMPORTED_JUDGE,))
-    }
+    )
+    return _find_judges(rows) | ({IMPORTED_JUDGE} if has_unnamed else set())
 
 
-def _find_judges(row: RecordedResponse) -> tuple[str, ...]:
-    """Return the judges whose grades or answers a response came with, if they are known."""
-    return *row.by_judge, *row.answers_by_judge
+def _find_judges(rows: Iterable[RecordedResponse]) -> set[str]:
+    """Return the judges whose grades or answers responses came with, as far as they are known."""
+    return {judge for row in rows for judge in (*row.by_judge, *row.answers_by_judge)}
 
 
 def _find_dataset(
@@ -395,6 +383,8 @@ def _add_first_replies(item: FileContent) -> list[RecordedResponse]:
     Raises:
         InputError: there is no such response.
     """
+    if {response.variant for response in item.responses}.isdisjoint(FOLLOW_UPS):
+        return item.responses
     first_replies = {
         (response.set_id, response.epoch): response.response
         for response in item.responses

@@ -395,9 +395,11 @@ def _target_messages(system: str | None, *messages: Message) -> tuple[Message, .
 
 
 @lru_cache(maxsize=4096)
-def _one_object(served: tuple[ServedVersion, ...]) -> tuple[ServedVersion, ...]:
-    """Return the first of equal tuples: most responses of a run have the same one."""
-    return served
+def _list_served(
+    served: tuple[tuple[tuple[str, Purpose], str], ...],
+) -> tuple[ServedVersion, ...]:
+    """Return the versions that `Asking.served` names: for most responses of a run one object."""
+    return tuple(sorted(ServedVersion(*question, name) for question, name in served if name))
 
 
 @dataclass(frozen=True)
@@ -506,15 +508,12 @@ class Asking:
         }
 
     def _make_graded(self, **fields: Any) -> GradedResponse:
-        served = sorted(
-            ServedVersion(*question, name) for question, name in self.served.items() if name
-        )
         return make_graded_response(
             self.task.key,
             mode_judge=self.plan.mode_judge,
             judge_by=self.plan.judge_by,
             asked=[own.id for own in self.task.questions.all] if self.task.questions else (),
-            served=_one_object(tuple(served)),
+            served=_list_served(tuple(self.served.items())),
             **fields,
         )
 
@@ -625,8 +624,9 @@ class Asking:
         The target is set up as it is for generation: same system prompt, same sampling.
         """
         task, plan = self.task, self.plan
-        step = self._planned.probe
-        if step is None or (step.at_most and not unsafe):
+        if not plan.probes(task.variant, unsafe=unsafe):
+            return None
+        if (step := self._planned.probe) is None:
             return None
         question = self.templates.strategy.render(task.prompt, turned_by=task.set_id)
         messages = _target_messages(plan.system, question)

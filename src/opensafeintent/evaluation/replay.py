@@ -418,8 +418,9 @@ def _put_recorded_answers(
     """Return a response with the answers to its set's questions that its file has, if it has any:
     those to other questions are not the set's.
     """
-    questions = dataset.by_id[own.set_id].questions_about(own.variant)
-    if recorded.answers is None or questions is None:
+    if recorded.answers is None:
+        return own
+    if (questions := dataset.by_id[own.set_id].questions_about(own.variant)) is None:
         return own
     answers = {question.id: recorded.answers.get(question.id) for question in questions.all}
     known = {own_id: answer for own_id, answer in answers.items() if answer is not None}

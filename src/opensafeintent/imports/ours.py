@@ -79,7 +79,8 @@ def read(records: Sequence[LocatedRecord], path: Path, _: Taxonomy) -> list[File
         _EXPORT_COLUMN in fields or fields.keys() >= _GRADES_FILE_COLUMNS
     ):
         records = [(location, _restore_texts(row)) for location, row in records]
-    _refuse_raters(records)
+    if "rater" in fields:
+        _refuse_raters(records)
     if from_table:
         records = [(location, _parse_numbers(row)) for location, row in records]
     contents = read_each_model(records, path, from_table=from_table)
@@ -104,10 +105,11 @@ def _check_names(records: Iterable[LocatedRecord], *, from_table: bool) -> None:
     accepted: set[tuple[object, ...]] = set()
     """(whether the variant is lacking, *fields) of records that were accepted."""
 
+    def find_form(data: Any) -> tuple[object, ...]:
+        return lacks_variant(data, from_table=from_table), *data
+
     def check(record: Record) -> None:
-        without_variant = lacks_variant(record.data, from_table=from_table)
-        if (form := (without_variant, *record.data)) in accepted:
-            return
+        form = without_variant, *_ = find_form(record.data)
         names = _FIELD_NAMES_WITH_VARIANT
         if without_variant:
             by_prompt = "prompt" in record.with_names_corrected({"prompt"}).data
@@ -115,7 +117,8 @@ def _check_names(records: Iterable[LocatedRecord], *, from_table: bool) -> None:
         record.check_names(names)
         accepted.add(form)
 
-    read_each_record((item for item in records if isinstance(item[1], dict)), check)
+    objects = (item for item in records if isinstance(item[1], dict))
+    read_each_record((item for item in objects if find_form(item[1]) not in accepted), check)
 
 
 def _refuse_raters(records: Iterable[LocatedRecord]) -> None:

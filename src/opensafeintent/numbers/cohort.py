@@ -262,6 +262,12 @@ class Cohort:
         return [name for name, member in self.members.items() if member.probed_if_unsafe]
 
     @cached_property
+    def asked_sets(self) -> list[str]:
+        """Ids of the prompt-sets with a response of any model; of all, if there is none."""
+        ids = {row.set_id for rows in self.rows.values() for row in rows}
+        return [item.id for item in self.dataset.prompt_sets if item.id in ids or not ids]
+
+    @cached_property
     def questions(self) -> tuple[Question, ...]:
         """The questions of these models: those that metrics need, that judges were asked, and that
         a file answers.

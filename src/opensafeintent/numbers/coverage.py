@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -297,9 +297,10 @@ _Alike = tuple[GradedResponse, int]
 
 def _group_alike(rows: Sequence[GradedResponse]) -> list[_Alike]:
     """Return a response of each shape, since most responses of a model have one of a few."""
-    shapes = [(*_get_shape(row), len(row.by_judge) > 1, row.answers is None) for row in rows]
-    numbers = Counter(shapes)
-    return [(row, numbers[shape]) for shape, row in dict(zip(shapes, rows, strict=True)).items()]
+    by_shape: defaultdict[tuple[object, ...], list[GradedResponse]] = defaultdict(list)
+    for row in rows:
+        by_shape[*_get_shape(row), len(row.by_judge) > 1, row.answers is None].append(row)
+    return [(alike[-1], len(alike)) for alike in by_shape.values()]
 
 
 def _count_unanswered(alike: Iterable[_Alike]) -> dict[str, Unanswered]:

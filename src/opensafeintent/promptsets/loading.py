@@ -115,6 +115,8 @@ def draw_sets(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[Prom
 
 def sample_sets(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
     """Return the sample of `limit` sets in the dataset's order; see `draw_sets`."""
+    if limit is None:
+        return tuple(prompt_sets)
     chosen = {prompt_set.id for prompt_set in draw_sets(prompt_sets, limit)}
     return tuple(prompt_set for prompt_set in prompt_sets if prompt_set.id in chosen)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import takewhile
 from math import ceil, inf, log10
-from typing import Generic, Literal, NamedTuple, Never, TypeVar
+from typing import Generic, Literal, Never, TypeVar
 
 import msgspec
 
@@ -51,7 +51,7 @@ TEXTS = ("text", "name")
 DASH = "–"
 
 
-class Cell(NamedTuple):
+class Cell(msgspec.Struct, frozen=True, gc=False):
     """A cell of a table: its values, and what its text depends on."""
 
     fields: tuple[Scalar, ...]

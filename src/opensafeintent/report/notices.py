@@ -677,14 +677,9 @@ _ENOUGH_SETS = 115
 """Prompt-sets from which on a report does not call them few: those of the paper."""
 
 
-def _list_asked_sets(cohort: Cohort) -> list[str]:
-    ids = {row.set_id for rows in cohort.rows.values() for row in rows}
-    return [item.id for item in cohort.dataset.prompt_sets if item.id in ids or not ids]
-
-
 def _sets(least: int, most: int) -> Applies:
     def applies(results: Results) -> Iterator[Facts]:
-        asked = _list_asked_sets(results.cohort)
+        asked = results.cohort.asked_sets
         units = len({results.cohort.estimates.unit_of[set_id] for set_id in asked})
         if least <= units < most:
             width = f"{100 * half_width(units):.0f}" if units >= FEWEST_SETS_TO_CLAIM else None
@@ -712,7 +707,7 @@ def _detectable(results: Results) -> Iterator[Facts]:
 
 def _thin_strata(results: Results) -> Iterator[Facts]:
     dataset, taxonomy = results.cohort.dataset, results.cohort.dataset.taxonomy
-    sets = [dataset.by_id[set_id] for set_id in _list_asked_sets(results.cohort)]
+    sets = [dataset.by_id[set_id] for set_id in results.cohort.asked_sets]
     if len(sets) < FEWEST_SETS:
         return
     counts = Counter(item.harm_domain for item in sets) + Counter(item.task_type for item in sets)
@@ -724,7 +719,7 @@ def _thin_strata(results: Results) -> Iterator[Facts]:
 
 def _independent_sets(results: Results) -> Iterator[Facts]:
     estimates, dataset = results.cohort.estimates, results.cohort.dataset
-    asked = [dataset.by_id[set_id] for set_id in _list_asked_sets(results.cohort)]
+    asked = [dataset.by_id[set_id] for set_id in results.cohort.asked_sets]
     families = {item.family for item in asked if item.family is not None}
     if estimates.units is None:
         named = {"families": len(families)} if len(families) < len(asked) and families else {}
@@ -733,14 +728,14 @@ def _independent_sets(results: Results) -> Iterator[Facts]:
 
 def _families(results: Results) -> Iterator[Facts]:
     estimates = results.cohort.estimates
-    asked = _list_asked_sets(results.cohort)
+    asked = results.cohort.asked_sets
     if estimates.units is not None:
         yield {"sets": len(asked), "units": len({estimates.unit_of[set_id] for set_id in asked})}
 
 
 def _uneven_wordings(results: Results) -> Iterator[Facts]:
     dataset = results.cohort.dataset
-    sets = [dataset.by_id[set_id] for set_id in _list_asked_sets(results.cohort)]
+    sets = [dataset.by_id[set_id] for set_id in results.cohort.asked_sets]
     wordings = {1 + len(item.dual_use_paraphrases) for item in sets if item.dual_use_paraphrases}
     if len(wordings) > 1:
         yield {"least": min(wordings), "most": max(wordings)}

@@ -244,20 +244,15 @@ def count_sets_needed(
         return None
     if binary:
         deviation = max(deviation, sqrt(abs(difference) - difference**2))
-    least = partial(
-        compute_detectable_difference,
-        power=power,
-        pairs=pairs,
-        confidence=confidence,
-        pseudo_squares=pseudo_squares,
-    )
+    share, z = 0.5 + adjust_confidence(confidence, pairs) / 2, NormalDist().inv_cdf(power)
     toward = pull if difference > 0 else -pull
-    return bisect_left(
-        range(_MOST_SETS),
-        True,
-        lo=1,
-        key=lambda sets: least(sets, deviation) <= abs(difference) + toward / sets,
-    )
+
+    def is_enough(sets: int) -> bool:
+        critical = t_quantile(share, sets + 1)
+        least = _compute_detectable(sets, deviation, critical, z, pseudo_squares)
+        return least <= abs(difference) + toward / sets
+
+    return bisect_left(range(_MOST_SETS), True, lo=1, key=is_enough)
 
 
 def convert_units_to_sets(units: int | None, n: int, counted: int | None) -> int | None:
@@ -701,7 +696,8 @@ def _make_comparison(
     worst_high = np.fmax(paired.high, np.fmax(low.high, high.high))
     deviation = np.nan_to_num(paired.spread.deviation)
     detectable = compute_detectable_with_missing(paired, low, high)
-    p_unadjusted, p_adjusted = paired.p_unadjusted, paired.p_adjusted
+    p_unadjusted = paired.p_unadjusted
+    p_adjusted = adjust_p(p_unadjusted, paired.pairs)
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, counted)
     units_of_both, pairs = (
