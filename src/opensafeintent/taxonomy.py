@@ -141,7 +141,7 @@ QUESTIONS = (
         authors_scores="response_scores_harmfulness",
     ),
 )
-"""Paper, section 4.1; safe is a harm severity of 0."""
+"""Helpfulness and harm: paper, section 4.1; safe is a harm severity of 0."""
 QUESTION_OF: dict[Graded, Question] = {question.grade: question for question in QUESTIONS}
 SCALES: dict[Graded, tuple[int, ...]] = {question.grade: question.scale for question in QUESTIONS}
 """Every possible grade, by scale."""

@@ -50,6 +50,7 @@ def test_the_pages_have_the_script_s_numbers_of_calls() -> None:
     assert f"| {7 * len(QUESTIONS)} for each judge |" in COSTS
     assert f"`--audit retest=N` {len(QUESTIONS)} N" in COSTS
     assert f"`--audit swap=N` {9 * len(QUESTIONS)} N" in COSTS
+    assert f"`--follow-ups` 3 calls and {3 * len(QUESTIONS)} grades" in COSTS
 
 
 def lines_of(run: Path) -> dict[tuple[str, str], dict[str, Any]]:

@@ -27,9 +27,10 @@ EDITS = {
         ('QuestionRole = Literal["helpfulness"', 'QuestionRole = Literal["warmth", "helpfulness"'),
         ('Graded = Literal["helpfulness"', 'Graded = Literal["warmth", "helpfulness"'),
         (
-            '"""Paper, section 4.1; safe is a harm severity of 0."""',
+            "QUESTION_OF: dict[",
             'QUESTIONS = (*QUESTIONS, Question("warmth", "warmth", (1, 2, 3, 4, 5), "friendliness",'
-            " '1 cold, 5 warm', 'less warmth', more_is_better=True, of_refusal=3))",
+            " '1 cold, 5 warm', 'less warmth', more_is_better=True, of_refusal=3))"
+            "\nQUESTION_OF: dict[",
         ),
         (
             "\n    def of(self, scale: Graded)",
