@@ -39,8 +39,8 @@ EDITS = {
     ),
     "calls/recorded.py": (
         (
-            "    harm_severity: HarmGrade | None = None\n",
-            "    harm_severity: HarmGrade | None = None\n    warmth: int | None = None\n",
+            "    mode: Mode | None = None\n",
+            "    warmth: int | None = None\n    mode: Mode | None = None\n",
         ),
     ),
     "responses.py": (
