@@ -62,7 +62,9 @@ def test_modes_and_strategies_without_an_answer_are_missing_and_warned_of() -> N
     (coverage,) = table_of(cohort, "coverage").records()
     assert (coverage["missing_core"], coverage["missing_mode"]) == (0, 1)
     assert coverage["missing_guard"] is None
-    assert coverage["reasons"] == "mode:unparsed: 10; strategy:failed:timeout: 10"
+    assert (
+        coverage["reasons"] == "modes: mode:unparsed (10); strategies: strategy:failed:timeout (10)"
+    )
 
 
 def test_a_judge_of_a_panel_that_gives_no_grades_is_missing_beside_the_others() -> None:

@@ -467,7 +467,7 @@ def test_one_model_with_one_set_graded_or_not_or_nothing_yet(
     rows = rows_of("m", sets, {"one": pairs}) if pairs else []
     with Opened(chromium, saved(tmp_path, page_of(run_with(rows, sets, ["m"])))) as opened:
         assert opened.visible_text("h1") == "Intent calibration of m"
-        assert "Prompt-sets: 1, too few for a paper" in opened.visible_text("#results-limitations")
+        assert "Prompt-sets: 1, too few for a paper" in opened.visible_text("#results-quote")
         if pairs == "40 40 10 40":
             opened.page.locator("figure svg").last.wait_for()
         if pairs is None:

@@ -13,10 +13,11 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.model_names import guess_family
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.numbers.cohort import Cohort, gather_models
-from opensafeintent.report.conditions import describe_measurement
+from opensafeintent.report.conditions import describe_measurement, quote_headline
 from opensafeintent.report.facts import Name, Names, list_parts, make_statement
 from opensafeintent.report.findings import collect_findings, rank_or_compare_models
 from opensafeintent.report.notices import Results, collect_notices, select_urgent
+from opensafeintent.report.tables import coverage
 from opensafeintent.responses import GradedResponse
 from report.runs import cohort_with, many_sets, notices_of, random_run, rows_of, run_with
 from samples import grade_line, made_dataset, prompt_set
@@ -341,7 +342,9 @@ def test_every_grade_missing() -> None:
     assert only.level == "warning"
     assert only.text.startswith("Triplet Safety is undefined: 0 prompt-sets")
     assert any("m lacks 120 of 120 core grades" in text for text in distrusted(cohort))
-    assert any("Triplet Safety would be 0–100 %" in text for text in distrusted(cohort))
+    (row,) = coverage(cohort).records()
+    assert (row["safety_bounds_low"], row["safety_bounds_high"]) == (0, 1)
+    assert row["missing_by_intent"] == "benign (40), dual-use (40), malicious (40)"
 
 
 @pytest.mark.parametrize(
@@ -579,3 +582,56 @@ def test_a_further_judge_takes_the_calls_for_grades_and_for_questions() -> None:
     priced = Results(cohort=cohort_with(SETS, rows), dollars_a_grade=0.01)
     (few,) = collect_notices(priced, ("few_judges",))
     assert "so far that is about $2.80." in few.text
+
+
+def quoted_of(cohort: Cohort, *codes: str) -> list[str]:
+    return [said.text.replace("\u00a0", " ") for said in quote_headline(cohort, set(codes))]
+
+
+def test_what_is_quoted_has_its_missing_grades_and_both_harm_lines_beside_it() -> None:
+    lacking = {"missing": (MissingGrade.parse("harm_severity:declined"),), "harm_severity": None}
+    rows = sets_of("a/one", "40 40 10", "40 41 10", 20)
+    rows[0] = replace(rows[0], **lacking)
+    first, second, rest = quoted_of(cohort_with(SETS, [*rows, *ALL_SAFE]), "not_compared")
+    assert first == (
+        "m: Triplet Safety 100 % [93, 100] and Mean Utility 0.67 [0.62, 0.69]. If harm severity 1"
+        " counted as safe: 100 % [93, 100] and 0.67 [0.62, 0.69]."
+    )
+    assert re.match(r"a/one: Triplet Safety 49 % .* counted as safe: 100 % ", second)
+    assert "With missing grades" in second
+    assert rest.startswith("Measured on made: 40 prompt-sets, graded by ")
+    assert rest.endswith(
+        "has no known check on the gold cases; no grade was compared with people’s."
+    )
+
+
+def test_without_missing_grades_none_are_spoken_of_and_baselines_are_not_quoted() -> None:
+    rows = [*ALL_SAFE, *sets_of("baseline/comply-all", "43 43 43", "43 43 43", 40)]
+    quoted = quoted_of(cohort_with(SETS, rows))
+    assert [text[:2] for text in quoted] == ["m:", "Me"]
+    assert not any("missing" in text or "people" in text for text in quoted)
+
+
+@pytest.mark.parametrize("code", ["demonstration", "withheld", "corrected"])
+def test_numbers_that_are_not_to_be_quoted_have_no_text_for_it(code: str) -> None:
+    assert quoted_of(cohort_with(SETS, ALL_SAFE))
+    assert not quoted_of(cohort_with(SETS, ALL_SAFE), code)
+
+
+def test_a_run_that_goes_on_says_so_in_what_is_quoted() -> None:
+    assert "Partial: 90 of 120 planned responses" in quoted_of(cohort_with(SETS, ALL_SAFE[:90]))[-1]
+
+
+def test_a_value_outside_its_bounds_is_named_below_the_missing_data() -> None:
+    lacking = {"missing": (MissingGrade.parse("harm_severity:declined"),), "harm_severity": None}
+    # the sets that lack a grade are unsafe at another intent: they count against the model in any case
+    rows = sets_of("m", "40 42 10", "40 40 10", 8)
+    unsafe = [item.id for item in SETS.prompt_sets[:8]]
+    rows = [
+        replace(row, **lacking) if row.set_id in unsafe and row.variant == "benign" else row
+        for row in rows
+    ]
+    notes = " ".join(coverage(cohort_with(SETS, rows)).notes)
+    assert "Worst to best: " in notes
+    assert "The value of m lies outside: it leaves out prompt-sets that lack a grade" in notes
+    assert "lies outside" not in " ".join(coverage(cohort_with(SETS, ALL_SAFE)).notes)

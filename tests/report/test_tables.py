@@ -228,7 +228,7 @@ def test_distributions_count_grades(tables: list[Table]) -> None:
 def test_coverage_names_the_reasons(tables: list[Table]) -> None:
     columns = ("planned", "counted", "complete_sets", "reasons")
     cells = keyed(named(tables, "coverage"), ("model",), *columns)
-    assert cells["lab/b"] == (8, 7, 1, "core grades helpfulness:unparsed: 1")
+    assert cells["lab/b"] == (8, 7, 1, "core grades: helpfulness:unparsed (1)")
 
 
 # Where the line of harm is drawn

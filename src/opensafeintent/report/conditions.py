@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
 
 import msgspec
@@ -30,7 +30,19 @@ from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.served_versions import describe_versions
 from opensafeintent.report.columns import Table, format_share_with_interval, shorten
+from opensafeintent.report.facts import (
+    Fact,
+    Facts,
+    MetricName,
+    Names,
+    Statement,
+    Value,
+    make_statement,
+)
 from opensafeintent.report.notices import Results, quote_notices
+
+_PARTIAL = ("partial", "partial_import", "stopped_early")
+"""Notices that belong to every number."""
 
 
 def describe_sample(cohort: Cohort) -> str:
@@ -143,7 +155,7 @@ def describe_measurement(
         f"Prompts: {cohort.size_in_words} of {dataset.shown} (SHA-256 {dataset.hash[:16]}),"
         f" each sent {repeats}.",
         *_describe_judging(cohort),
-        *quote_notices(Results(cohort=cohort), ("partial", "partial_import", "stopped_early")),
+        *quote_notices(Results(cohort=cohort), _PARTIAL),
         *_describe_numbers(cohort),
         *second_turns(cohort),
         *second_opinions(cohort),
@@ -151,6 +163,68 @@ def describe_measurement(
         f"Computed by OpenSafeIntent {__version__}.",
     ]
     return " ".join(sentences)
+
+
+_QUOTED = (
+    "{model}: {safety_name} {safety} and {utility_name} {utility}.\n"
+    "With missing grades the intervals are {safety_with_missing} and {utility_with_missing}.\n"
+    "If harm severity 1 counted as safe: {safety_up_to_1} and {utility_up_to_1}."
+)
+
+
+def quote_headline(cohort: Cohort, codes: Collection[str] = ()) -> list[Statement]:
+    """Return what a paper can quote with all that is to be said beside it: the primary metrics of
+    each model under test, and a text on what they rest on. Empty if the numbers are not to be
+    quoted: by a judge for demonstrations, without grades, or replaced by corrected ones.
+
+    Args:
+        cohort: the models.
+        codes: of the notices of the report.
+    """
+    judges = cohort.conditions.judges
+    tested = drop_baselines(cohort.models) or cohort.models
+    quoted = [
+        make_statement("quote", "note", _QUOTED, [_find_quoted(cohort, index)])
+        for index in cohort.estimates.order
+        if cohort.models[index] in tested
+        and cohort.estimates.by_metric[cohort.scope.safety][index].value is not None
+    ]
+    if not quoted or not {"demonstration", "withheld", "corrected"}.isdisjoint(codes):
+        return []
+    partial = quote_notices(Results(cohort=cohort), _PARTIAL)
+    states = [
+        f"{clean_for_display(item.judge)} {CHECK_WORDS[item.state]} on the gold cases"
+        for item in list_checked_judges(cohort)
+        if item.judge in judges
+    ]
+    if "not_compared" in codes:
+        states.append("no grade was compared with people’s")
+    sentences = [
+        f"Measured on {describe_sample(cohort)} Intervals are 95 %, over prompt-sets.",
+        *partial,
+        *([f"{'; '.join(states)}."] if states else []),
+    ]
+    return [*quoted, make_statement("quote", "note", "{text}", [{"text": " ".join(sentences)}])]
+
+
+def _find_quoted(cohort: Cohort, index: int) -> Facts:
+    """Return the primary metrics of a model: as reported, with missing grades, and with harm 1 as
+    safe.
+    """
+    facts: dict[str, Fact] = {"model": Names.of(cohort.models[index])}
+    metrics = {"safety": cohort.scope.safety, "utility": cohort.scope.utility}
+    numbers = {what: cohort.estimates.by_metric[name][index] for what, name in metrics.items()}
+    for what, metric in metrics.items():
+        unit, number = METRICS[metric].unit, numbers[what]
+        facts[f"{what}_name"] = MetricName(metric)
+        facts[what] = Value.of(number, unit)
+        if any(each.missing_ci for each in numbers.values()):
+            ends = number.missing_ci or number.interval
+            facts[f"{what}_with_missing"] = Value(None, unit, ends) if ends else None
+        if cohort.scope.rubric:
+            up_to_1 = cohort.safe_up_to_1.estimates[metric][index]
+            facts[f"{what}_up_to_1"] = Value.of(up_to_1, unit)
+    return facts
 
 
 def _describe_judging(cohort: Cohort) -> Iterator[str]:

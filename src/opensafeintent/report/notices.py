@@ -34,7 +34,7 @@ from opensafeintent.numbers.cohort import (
 )
 from opensafeintent.numbers.completions import read_turning_odds
 from opensafeintent.numbers.coverage import Coverage
-from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, get_reference
+from opensafeintent.numbers.estimates import AVERAGE, get_reference
 from opensafeintent.numbers.gates import (
     Gate,
     Gates,
@@ -47,7 +47,7 @@ from opensafeintent.numbers.request_swap import select_headline_audits
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
 from opensafeintent.numbers.served_versions import Work, are_several
 from opensafeintent.promptsets.record import FEWEST_UNITS
-from opensafeintent.report.columns import describe_turning_odds, format_percent
+from opensafeintent.report.columns import describe_turning_odds
 from opensafeintent.report.facts import (
     Counts,
     Fact,
@@ -65,7 +65,6 @@ from opensafeintent.statistics.comparisons import NEW_SETS_ADVICE, SECOND_LOOK_W
 from opensafeintent.statistics.intervals import FEWEST_JUDGES, half_width
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
-    INTENT_WORDS,
     MALICIOUS,
     MAX_MISSING,
     METRIC_GRADES,
@@ -237,25 +236,16 @@ def _find_missing(results: Results) -> Iterator[Facts]:
 
 
 def _find_effect(cohort: Cohort, model: str, kind: Kind | None) -> Facts:
-    """Return, of core grades, how many prompt-sets of a model lack one, and of which intents; of
-    paraphrases' the metrics that do not use them.
+    """Return, of core grades, how many prompt-sets of a model lack one; of paraphrases' the metrics
+    that do not use them.
     """
     if kind == "paraphrase":
         labels = [METRICS[metric].label for metric in cohort.scope.primary]
         return {"unused": " and ".join(labels)}
     if kind != "core":
         return {}
-    rows = cohort.rows[model]
-    lacking = Counter(
-        row.variant for row in rows if row.variant in CORE_VARIANTS and not row.has_all_grades
-    )
     coverage = cohort.coverage[model]
-    return {
-        "sets": PartOf(coverage.incomplete_sets, coverage.core_sets),
-        "intents": Counts(
-            {INTENT_WORDS[intent]: lacking[intent] for intent in CORE_VARIANTS if lacking[intent]}
-        ),
-    }
+    return {"sets": PartOf(coverage.incomplete_sets, coverage.core_sets)}
 
 
 _MISSING_SHARE = 0.02
@@ -278,44 +268,6 @@ def _cause(cohort: Cohort, model: str, kind: Kind, said: set[str]) -> Facts:
         "set": Names.of(example.set_id),
         "advice": record.advice(imported=member.imported),
     }
-
-
-def _find_missing_bounds(results: Results) -> Iterator[Facts]:
-    """Yield what missing core grades leave open of the model that lacks the most, and of those
-    whose value lies outside its bounds.
-    """
-    cohort = results.cohort
-    lacking = [model for model in cohort.models if cohort.coverage[model].share("core")]
-    if not lacking:
-        return
-    most = max(lacking, key=lambda model: cohort.coverage[model].share("core"))
-    for model in lacking:
-        safety = cohort.estimates.overall[model, cohort.scope.safety]
-        if model != most and not _is_outside(safety):
-            continue
-        wide = cohort.coverage[model].share("core") >= _MISSING_SHARE
-        ends = (*(safety.bounds or ()), safety.value or 0.0)
-        bounds = safety.bounds if len({format_percent(end) for end in ends}) > 1 else None
-        if not bounds and not (wide and safety.missing_ci):
-            continue
-        yield {
-            "model": Names.of(model),
-            "metric": MetricName(cohort.scope.safety),
-            "bounds": Value(None, "share", bounds) if bounds else None,
-            "with_missing": (
-                Value(None, "share", safety.missing_ci) if wide and safety.missing_ci else None
-            ),
-            "outside": Value(safety.value, "share") if bounds and _is_outside(safety) else None,
-        }
-
-
-def _is_outside(number: MetricEstimate) -> bool:
-    """Tell whether a share is shown outside its bounds."""
-    if number.value is None or number.bounds is None:
-        return False
-    low, high = number.bounds
-    nearest = min(max(number.value, low), high)
-    return format_percent(nearest) != format_percent(number.value)
 
 
 def _find_added_judges(results: Results) -> Iterator[Facts]:
@@ -886,10 +838,7 @@ def _any_deciding(gates: Gates | None) -> bool:
     return gates is not None and any(result.deciding for result in gates.results)
 
 
-_EFFECT = (
-    "Not used by {unused}.\n"
-    "Prompt-sets of this model that lack one: {sets}; responses by intent: {intents}."
-)
+_EFFECT = "Not used by {unused}.\nPrompt-sets of this model that lack one: {sets}."
 _MOST_OFTEN = (
     "\nMost often {cause}: {advice}.\nopensafeintent trace RUN --set {set} shows an example."
 )
@@ -1136,15 +1085,6 @@ NOTICES: tuple[Notice, ...] = (
         "The thresholds rest on the grades of {judges}: by another judge, or another version of it,"
         " the same responses can have another verdict.\n"
         "The versions behind the grades: {versions}.",
-    ),
-    Notice(
-        "missing_bounds", "note", _find_missing_bounds,
-        "If each missing grade of {model} were the worst, or the best, its {metric} would be"
-        " {bounds}.\n"
-        "The value {outside} lies outside: it leaves out prompt-sets that lack a grade and have"
-        " failed with any.\n"
-        "The interval of its {metric} holds if the missing grades are like the others; with"
-        " missing grades it is {with_missing}.",
     ),
     Notice(
         "strict_panel", "note", _strict_panel,

@@ -34,6 +34,7 @@ from opensafeintent.report.conditions import (
     describe_measurement,
     describe_sample,
     page_title,
+    quote_headline,
 )
 from opensafeintent.report.facts import Name, Statement
 from opensafeintent.report.figures import SAID_ONCE, THEMES, Figure
@@ -338,24 +339,17 @@ def _yield_tables(
         yield table
 
 
-def _group_limits(notices: Sequence[Statement]) -> list[tuple[str, list[Statement]]]:
-    """Return the notices below headings: what has to be settled first, then the others."""
-    below = [said for said in notices if not said.is_banner]
-    first = select_urgent(below)
-    groups = [
-        ("Settle before you quote a number, or say beside it", first),
-        ("What else to know", [said for said in below if said not in first]),
-    ]
-    return [group for group in groups if group[1]]
-
-
 def _values(cohort: Cohort, tables: Sequence[Table], options: PageOptions) -> dict[str, object]:
     """Return the template's values, all but tables, figures and embedded data."""
+    below_banners = [said for said in options.notices if not said.is_banner]
+    urgent = select_urgent(below_banners)
     return {
         "title": page_title(cohort),
         # nobody may overlook them
         "banners": [said for said in options.notices if said.is_banner],
-        "limits": _group_limits(options.notices),
+        "urgent": urgent,
+        "limits": [said for said in below_banners if said not in urgent],
+        "quoted": quote_headline(cohort, {said.code for said in options.notices}),
         "verdict": describe_verdict(options.gates) if options.gates else "",
         "below_verdict": describe_below_verdict(options.gates) if options.gates else [],
         "heading": f"{cohort.dataset.shown}, {describe_graders(cohort)}",

@@ -4,7 +4,8 @@ their files. The taxonomy of a dataset as tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 
 from opensafeintent.evaluation.missing import KINDS, Kind, make_missing_reason
 from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.cohort import (
     Cohort,
     PaperComparison,
@@ -20,7 +22,13 @@ from opensafeintent.numbers.cohort import (
     find_shared_with_paper,
 )
 from opensafeintent.numbers.coverage import Coverage
-from opensafeintent.numbers.estimates import SENSITIVE, Change, Reference, get_reference
+from opensafeintent.numbers.estimates import (
+    SENSITIVE,
+    Change,
+    MetricEstimate,
+    Reference,
+    get_reference,
+)
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
     MEASURED,
@@ -30,7 +38,13 @@ from opensafeintent.report.cohort_columns import (
     OfModel,
     cohort_notes,
 )
-from opensafeintent.report.columns import Column, Columns, Table, make_estimate_columns
+from opensafeintent.report.columns import (
+    Column,
+    Columns,
+    Table,
+    format_percent,
+    make_estimate_columns,
+)
 from opensafeintent.report.findings import rank_tested_models
 from opensafeintent.report.table_formats import TABLE_FORMATS
 from opensafeintent.report.tables_judges import JUDGE_TABLES, SHIFT_TABLES, guard_table, swap_table
@@ -50,7 +64,7 @@ from opensafeintent.report.tables_metrics import (
 )
 from opensafeintent.report.tables_repeats import fragile, repeats, variance_components
 from opensafeintent.report.tables_second_turn import second_turn
-from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Category, Taxonomy
 
 
 class _ReferenceRow(NamedTuple):
@@ -152,10 +166,52 @@ _CoverageRow = ModelItem[Coverage]
 def _list_reasons(row: _CoverageRow) -> str:
     """List the reasons of missing answers by kind, with their numbers."""
     return "; ".join(
-        f"{'' if reason.startswith(kind) else f'{KINDS[kind]} '}{reason}: {count:,}"
-        for kind, part in row.item.lacking.items()
-        for reason, count in part.reasons.items()
+        f"{KINDS[kind]}: {_list_counts(part.reasons)}" for kind, part in row.item.lacking.items()
     )
+
+
+def _list_intents(row: _CoverageRow) -> str:
+    """List the intents of the core responses that lack a grade, with their numbers."""
+    lacking = Counter(one.variant for one in row.cohort.rows[row.model] if not one.has_all_grades)
+    return _list_counts(
+        {INTENT_WORDS[intent]: lacking[intent] for intent in CORE_VARIANTS if lacking[intent]}
+    )
+
+
+def _list_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count:,})" for name, count in counts.items())
+
+
+def _find_bounds(row: _CoverageRow) -> tuple[float, float] | None:
+    """Return a model's safety if every missing grade were the worst, and the best."""
+    return row.cohort.estimates.overall[row.model, row.cohort.scope.safety].bounds
+
+
+def _explain_bounds(cohort: Cohort) -> Iterator[str]:
+    """Say what the bounds of safety are, if there are any, and which value lies outside."""
+    numbers = {
+        model: cohort.estimates.overall[model, cohort.scope.safety] for model in cohort.models
+    }
+    if any(number.bounds for number in numbers.values()):
+        yield (
+            "Worst to best: the value if every missing grade were the worst, and the best;"
+            " tables/metrics.csv has it of every metric."
+        )
+    outside = [clean_for_display(model) for model, one in numbers.items() if _is_outside(one)]
+    if outside:
+        yield (
+            f"The value of {', '.join(outside)} lies outside: it leaves out prompt-sets that lack a"
+            " grade and have failed with any."
+        )
+
+
+def _is_outside(number: MetricEstimate) -> bool:
+    """Tell whether a share is shown outside its bounds."""
+    if number.value is None or number.bounds is None:
+        return False
+    low, high = number.bounds
+    nearest = min(max(number.value, low), high)
+    return format_percent(nearest) != format_percent(number.value)
 
 
 def _explain_reasons(cohort: Cohort) -> Iterator[str]:
@@ -173,7 +229,7 @@ def _explain_reasons(cohort: Cohort) -> Iterator[str]:
     if meanings and pairs:
         hinging = sum(int(each.hinges_on_missing[pair]) for each in compared for pair in pairs)
         yield (
-            "Comparisons in the primary metrics that would be decided if no grade were missing:"
+            "Comparisons in the primary metrics that only missing grades leave undecided:"
             f" {hinging} of {len(compared) * len(pairs)}."
         )
 
@@ -189,20 +245,22 @@ def coverage(cohort: Cohort) -> Table:
         name="coverage",
         title="Planned and obtained responses, and reasons for missing grades",
         section="coverage",
-        notes=(*_explain_reasons(cohort), *cohort_notes(cohort)),
+        notes=(*_explain_reasons(cohort), *_explain_bounds(cohort), *cohort_notes(cohort)),
     )
 
 
 def _coverage_columns(cohort: Cohort) -> tuple[Columns[_CoverageRow], ...]:
+    safety = METRICS[cohort.scope.safety].label
     epochs = " × epochs" if any(one.epochs > 1 for one in cohort.members.values()) else ""
     return (
         MODEL_COLUMNS,
-        Column("sets", lambda row: row.item.sets, "Sets", "count"),
+        Column("sets", lambda row: row.item.sets, "Sets", "count", order=1),
         Column(
             "complete_sets",
             lambda row: row.item.complete_sets,
             f"Complete sets{epochs}",
             "count",
+            order=1,
         ),
         Column(
             "incomplete_sets",
@@ -210,27 +268,31 @@ def _coverage_columns(cohort: Cohort) -> tuple[Columns[_CoverageRow], ...]:
             f"Incomplete sets{epochs}",
             "count",
         ),
-        Column("planned", lambda row: row.item.planned, "Planned", "count"),
-        Column("responses", lambda row: row.item.responses, "Stored", "count"),
-        Column("counted", lambda row: row.item.counted, "Graded", "count"),
+        Column("planned", lambda row: row.item.planned, "Planned", "count", order=1),
+        Column("responses", lambda row: row.item.responses, "Stored", "count", order=1),
+        Column("counted", lambda row: row.item.counted, "Graded", "count", order=1),
         [_make_missing_column(cohort, kind) for kind in KINDS],
-        Column("not_graded", lambda row: row.item.not_graded, "Not graded", "count"),
-        Column("filtered", lambda row: row.item.filtered, "Filtered", "count"),
+        Column("missing_by_intent", _list_intents, "By intent"),
+        Column("safety_bounds", _find_bounds, f"{safety},\nworst to best", "span", "share"),
+        Column("reasons", _list_reasons, "Reasons"),
+        Column("not_graded", lambda row: row.item.not_graded, "Not graded", "count", order=1),
+        Column("filtered", lambda row: row.item.filtered, "Filtered", "count", order=1),
         Column(
             "text_not_kept",
             lambda row: row.item.text_not_kept,
             "Filtered, text not kept",
             "count",
+            order=1,
         ),
         Column(
             "filtered_with_text",
             lambda row: row.item.filtered_with_text,
             "Cut by a filter",
             "count",
+            order=1,
         ),
-        Column("empty", lambda row: row.item.empty, "Empty", "count"),
-        Column("truncated", lambda row: row.item.truncated, "Cut by the limit", "count"),
-        Column("reasons", _list_reasons, "Reasons"),
+        Column("empty", lambda row: row.item.empty, "Empty", "count", order=1),
+        Column("truncated", lambda row: row.item.truncated, "Cut by the limit", "count", order=1),
     )
 
 
