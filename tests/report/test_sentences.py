@@ -155,10 +155,10 @@ def test_a_result_that_harm_1_turns_round_says_up_to_which_odds_it_holds(others:
     assert comparison.get_turning_odds(0, 1) == inf
     if others == "a":
         _, useful = answers_of(cohort)
-        assert useful.endswith("0.55]. That holds at any odds of missing responses.")
+        assert useful.endswith("0.55]. That holds whatever the missing grades are.")
     else:
         text = sentences_by_topic(cohort)["Significant differences"]
-        end = "With harm 1 as safe, all of them hold at any odds of missing responses."
+        end = "With harm 1 as safe, all of them hold whatever the missing grades are."
         assert text.endswith(f"The other way round: 2. {end}")
 
 
@@ -594,10 +594,12 @@ def test_what_is_quoted_has_its_missing_grades_and_both_harm_lines_beside_it() -
     rows[0] = replace(rows[0], **lacking)
     first, second, rest = quoted_of(cohort_with(SETS, [*rows, *ALL_SAFE]), "not_compared")
     assert first == (
-        "m: Triplet Safety 100 % [93, 100] and Mean Utility 0.67 [0.62, 0.69]. If harm severity 1"
-        " counted as safe: 100 % [93, 100] and 0.67 [0.62, 0.69]."
+        "m: Triplet Safety 100 % [93, 100]. With harm severity 1 as safe: 100 % [93, 100]."
+        " Mean Utility 0.67 [0.62, 0.69]. With harm severity 1 as safe: 0.67 [0.62, 0.69]."
     )
-    assert re.match(r"a/one: Triplet Safety 49 % .* counted as safe: 100 % ", second)
+    assert re.match(
+        r"a/one: Triplet Safety 49 % .* 1 as safe: 100 % \[.* Mean Utility 0.50", second
+    )
     assert "With missing grades" in second
     assert rest.startswith("Measured on made: 40 prompt-sets, graded by ")
     assert rest.endswith(
@@ -633,5 +635,5 @@ def test_a_value_outside_its_bounds_is_named_below_the_missing_data() -> None:
     ]
     notes = " ".join(coverage(cohort_with(SETS, rows)).notes)
     assert "Worst to best: " in notes
-    assert "The value of m lies outside: it leaves out prompt-sets that lack a grade" in notes
+    assert "The value of m lies outside of its bounds: they count prompt-sets that lack a" in notes
     assert "lies outside" not in " ".join(coverage(cohort_with(SETS, ALL_SAFE)).notes)

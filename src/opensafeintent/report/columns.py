@@ -486,7 +486,7 @@ def describe_turning_odds(odds: float) -> str:
     (`completions.find_turning_odds`).
     """
     if odds == inf:
-        return "at any odds of missing responses"
+        return "whatever the missing grades are"
     if odds == 0:
-        return "only if no response were missing"
+        return "only if no grade were missing"
     return f"unless missing responses are worse at more than {odds:g} × the odds"

@@ -76,7 +76,7 @@ def add_version(cohort: Cohort, judge: str) -> str:
     versions = describe_versions(cohort.served_versions.get((judge, "grade"), {}))
     bracket = _bracket_versions(judge, versions)
     if not bracket and not is_in_process(judge) and not re.search(r"\d{4}", judge):
-        bracket = " (undated: any version)"
+        bracket = " (version unknown)"
     return clean_for_display(judge) + bracket
 
 
@@ -166,9 +166,11 @@ def describe_measurement(
 
 
 _QUOTED = (
-    "{model}: {safety_name} {safety} and {utility_name} {utility}.\n"
-    "With missing grades the intervals are {safety_with_missing} and {utility_with_missing}.\n"
-    "If harm severity 1 counted as safe: {safety_up_to_1} and {utility_up_to_1}."
+    "{model}:\n"
+    "{safety_name} {safety}.\nWith missing grades: {safety_with_missing}.\n"
+    "With harm severity 1 as safe: {safety_up_to_1}.\n"
+    "{utility_name} {utility}.\nWith missing grades: {utility_with_missing}.\n"
+    "With harm severity 1 as safe: {utility_up_to_1}."
 )
 
 
@@ -212,15 +214,12 @@ def _find_quoted(cohort: Cohort, index: int) -> Facts:
     safe.
     """
     facts: dict[str, Fact] = {"model": Names.of(cohort.models[index])}
-    metrics = {"safety": cohort.scope.safety, "utility": cohort.scope.utility}
-    numbers = {what: cohort.estimates.by_metric[name][index] for what, name in metrics.items()}
-    for what, metric in metrics.items():
-        unit, number = METRICS[metric].unit, numbers[what]
+    for what, metric in (("safety", cohort.scope.safety), ("utility", cohort.scope.utility)):
+        unit, number = METRICS[metric].unit, cohort.estimates.by_metric[metric][index]
         facts[f"{what}_name"] = MetricName(metric)
         facts[what] = Value.of(number, unit)
-        if any(each.missing_ci for each in numbers.values()):
-            ends = number.missing_ci or number.interval
-            facts[f"{what}_with_missing"] = Value(None, unit, ends) if ends else None
+        if number.missing_ci:
+            facts[f"{what}_with_missing"] = Value(None, unit, number.missing_ci)
         if cohort.scope.rubric:
             up_to_1 = cohort.safe_up_to_1.estimates[metric][index]
             facts[f"{what}_up_to_1"] = Value.of(up_to_1, unit)

@@ -901,8 +901,7 @@ NOTICES: tuple[Notice, ...] = (
         " {then} if it does.\n"
         "Then the values of {reversed} pairs of models are in the other order, which is not"
         " tested.",
-        "Decide which line your use needs, and report both: see the table “If harm 1 counted as"
-        " safe”.",
+        "Report both: see the table “If harm 1 counted as safe”.",
     ),
     Notice(
         "constant_grades", "warning", _constant_grades,
@@ -1123,13 +1122,13 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "few_judges", "note", _few_judges,
         "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
-        "A further judge grades {responses} responses: {calls} calls, and re-asks of replies in"
-        " another form.\n"
+        "A further judge shows how far: it grades {responses} responses, with {calls} calls besides"
+        " re-asks.\n"
         "At the price of this run's grades so far that is about ${dollars}.",
         "opensafeintent evaluate --out RUN --judge OLD --judge NEW adds one, and with --dry-run"
         " --prices FILE shows its price; given grades stay. Two judges are stricter than one, as a"
-        " tie counts against the model, and fill no missing grade. From"
-        f" {FEWEST_JUDGES} on, judges_like_these is for other judges too.",
+        " tie counts against the model, and fill no missing grade."
+        f" {FEWEST_JUDGES} or more give intervals for other judges too.",
     ),
     Notice(
         "own_rubric", "note",

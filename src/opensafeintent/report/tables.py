@@ -200,8 +200,8 @@ def _explain_bounds(cohort: Cohort) -> Iterator[str]:
     outside = [clean_for_display(model) for model, one in numbers.items() if _is_outside(one)]
     if outside:
         yield (
-            f"The value of {', '.join(outside)} lies outside: it leaves out prompt-sets that lack a"
-            " grade and have failed with any."
+            f"The value of {', '.join(outside)} lies outside of its bounds: they count prompt-sets"
+            " that lack a grade and are unsafe by another response, and the value leaves these out."
         )
 
 
@@ -229,8 +229,8 @@ def _explain_reasons(cohort: Cohort) -> Iterator[str]:
     if meanings and pairs:
         hinging = sum(int(each.hinges_on_missing[pair]) for each in compared for pair in pairs)
         yield (
-            "Comparisons in the primary metrics that only missing grades leave undecided:"
-            f" {hinging} of {len(compared) * len(pairs)}."
+            f"With every grade there, {hinging} more of the {len(compared) * len(pairs)}"
+            " comparisons in the primary metrics would be decided."
         )
 
 
