@@ -635,5 +635,5 @@ def test_a_value_outside_its_bounds_is_named_below_the_missing_data() -> None:
     ]
     notes = " ".join(coverage(cohort_with(SETS, rows)).notes)
     assert "Worst to best: " in notes
-    assert "The value of m lies outside of its bounds: they count prompt-sets that lack a" in notes
+    assert "Some prompt-sets of m that lack a grade are unsafe by another response." in notes
     assert "lies outside" not in " ".join(coverage(cohort_with(SETS, ALL_SAFE)).notes)

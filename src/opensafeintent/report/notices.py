@@ -1126,8 +1126,8 @@ NOTICES: tuple[Notice, ...] = (
         " re-asks.\n"
         "At the price of this run's grades so far that is about ${dollars}.",
         "opensafeintent evaluate --out RUN --judge OLD --judge NEW adds one, and with --dry-run"
-        " --prices FILE shows its price; given grades stay. Two judges are stricter than one, as a"
-        " tie counts against the model, and fill no missing grade."
+        " --prices FILE shows its price; given grades stay. Of two judges the worse grade"
+        " counts, and a missing grade stays missing."
         f" {FEWEST_JUDGES} or more give intervals for other judges too.",
     ),
     Notice(

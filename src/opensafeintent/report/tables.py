@@ -194,14 +194,16 @@ def _explain_bounds(cohort: Cohort) -> Iterator[str]:
     }
     if any(number.bounds for number in numbers.values()):
         yield (
-            "Worst to best: the value if every missing grade were the worst, and the best;"
-            " tables/metrics.csv has it of every metric."
+            "Worst to best: the value if every missing grade were the worst, and the best, without"
+            " the sampling error that an interval with missing grades has too; tables/metrics.csv"
+            " has it of every metric."
         )
     outside = [clean_for_display(model) for model, one in numbers.items() if _is_outside(one)]
     if outside:
         yield (
-            f"The value of {', '.join(outside)} lies outside of its bounds: they count prompt-sets"
-            " that lack a grade and are unsafe by another response, and the value leaves these out."
+            f"Some prompt-sets of {', '.join(outside)} that lack a grade are unsafe by another"
+            " response. The bounds count them as unsafe; the value leaves them out, and so it lies"
+            " outside."
         )
 
 
@@ -229,8 +231,10 @@ def _explain_reasons(cohort: Cohort) -> Iterator[str]:
     if meanings and pairs:
         hinging = sum(int(each.hinges_on_missing[pair]) for each in compared for pair in pairs)
         yield (
-            f"With every grade there, {hinging} more of the {len(compared) * len(pairs)}"
-            " comparisons in the primary metrics would be decided."
+            f"{hinging:,} of {len(compared) * len(pairs):,} comparisons in the primary metrics are"
+            " undecided and would be decided if no grade were missing."
+            if hinging
+            else "No comparison in the primary metrics is undecided for missing grades alone."
         )
 
 
