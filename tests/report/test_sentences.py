@@ -577,7 +577,7 @@ def test_a_further_judge_takes_the_calls_for_grades_and_for_questions() -> None:
         for row in sets_of("m", "40 40 10", "", 40)
     ]
     text = " ".join(notices_of(cohort_with(SETS, rows), "note"))
-    assert f"grades 120 responses: {40 * 3 * 2 + 40} calls, and re-asks" in text
+    assert f"grades 120 responses, with {40 * 3 * 2 + 40} calls besides" in text
     assert "$" not in text
     priced = Results(cohort=cohort_with(SETS, rows), dollars_a_grade=0.01)
     (few,) = collect_notices(priced, ("few_judges",))
