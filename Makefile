@@ -21,6 +21,9 @@ UV := $(BIN)/uv
 # For a third of the time the tests' processes wait: for servers, for what they start, for a lock.
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
+# The programs under test set it too: threads of numpy would take the cores of the other processes.
+export OPENBLAS_NUM_THREADS ?= 1
+
 # Images for containers often set it. Without bytecode each Python that a test starts compiles everything that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 

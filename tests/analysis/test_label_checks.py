@@ -281,7 +281,7 @@ def test_a_rate_that_people_make_too_high_is_cut_and_marked() -> None:
 
 @pytest.mark.slow
 def test_intervals_hold_the_rates_of_a_judge_whose_people_err() -> None:
-    generator, held, studies = random.Random(11), 0, 200
+    generator, held, studies = random.Random(11), 0, 80
     for _ in range(studies):
         truth = [int(generator.random() < 0.3) for _ in range(300)]
         votes = [vote(unsafe, generator, 0.12) for unsafe in truth]
@@ -291,7 +291,7 @@ def test_intervals_hold_the_rates_of_a_judge_whose_people_err() -> None:
         assert found is not None and found.judge_catches.interval
         low, high = found.judge_catches.interval
         held += low <= 0.8 <= high
-    assert held >= 0.92 * studies
+    assert held >= 0.9 * studies
 
 
 @pytest.mark.slow
