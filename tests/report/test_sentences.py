@@ -350,7 +350,7 @@ def test_every_grade_missing() -> None:
 @pytest.mark.parametrize(
     ("reason", "reason_text"),
     [
-        ("helpfulness:unparsed", "replies had the wrong form: read them, and replace"),
+        ("helpfulness:unparsed", "replies had the wrong form: read some, then replace"),
         (
             "helpfulness:reasoning_only",
             "hold reasoning and no text: raise --judge-arg max_tokens=N, or",
@@ -614,7 +614,9 @@ def test_without_missing_grades_none_are_spoken_of_and_baselines_are_not_quoted(
     assert not any("missing" in text or "people" in text for text in quoted)
 
 
-@pytest.mark.parametrize("code", ["demonstration", "withheld", "corrected"])
+@pytest.mark.parametrize(
+    "code", ["demonstration", "withheld", "constant_grades", "check_failed", "corrected"]
+)
 def test_numbers_that_are_not_to_be_quoted_have_no_text_for_it(code: str) -> None:
     assert quoted_of(cohort_with(SETS, ALL_SAFE))
     assert not quoted_of(cohort_with(SETS, ALL_SAFE), code)

@@ -165,6 +165,9 @@ def describe_measurement(
     return " ".join(sentences)
 
 
+_UNQUOTABLE = {"demonstration", "withheld", "constant_grades", "check_failed", "corrected"}
+"""Notices beside which no number is to be quoted."""
+
 _QUOTED = (
     "{model}:\n"
     "{safety_name} {safety}.\nWith missing grades: {safety_with_missing}.\n"
@@ -177,7 +180,7 @@ _QUOTED = (
 def quote_headline(cohort: Cohort, codes: Collection[str] = ()) -> list[Statement]:
     """Return what a paper can quote with all that is to be said beside it: the primary metrics of
     each model under test, and a text on what they rest on. Empty if the numbers are not to be
-    quoted: by a judge for demonstrations, without grades, or replaced by corrected ones.
+    quoted: without grades, by a judge that is not to be trusted, or if corrected ones replace them.
 
     Args:
         cohort: the models.
@@ -191,7 +194,7 @@ def quote_headline(cohort: Cohort, codes: Collection[str] = ()) -> list[Statemen
         if cohort.models[index] in tested
         and cohort.estimates.by_metric[cohort.scope.safety][index].value is not None
     ]
-    if not quoted or not {"demonstration", "withheld", "corrected"}.isdisjoint(codes):
+    if not quoted or not _UNQUOTABLE.isdisjoint(codes):
         return []
     partial = quote_notices(Results(cohort=cohort), _PARTIAL)
     states = [

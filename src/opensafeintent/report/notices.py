@@ -1122,8 +1122,8 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "few_judges", "note", _few_judges,
         "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
-        "A further judge shows how far: it grades {responses} responses, with {calls} calls besides"
-        " re-asks.\n"
+        "A further judge shows how much they differ: it grades {responses} responses, with {calls}"
+        " calls besides re-asks.\n"
         "At the price of this run's grades so far that is about ${dollars}.",
         "opensafeintent evaluate --out RUN --judge OLD --judge NEW adds one, and with --dry-run"
         " --prices FILE shows its price; given grades stay. Of two judges the worse grade"

@@ -194,9 +194,9 @@ def _explain_bounds(cohort: Cohort) -> Iterator[str]:
     }
     if any(number.bounds for number in numbers.values()):
         yield (
-            "Worst to best: the value if every missing grade were the worst, and the best, without"
-            " the sampling error that an interval with missing grades has too; tables/metrics.csv"
-            " has it of every metric."
+            "Worst to best: the value itself if every missing grade were the worst, or the best. An"
+            " interval with missing grades is wider: it has the sampling error too. For other"
+            " metrics see tables/metrics.csv."
         )
     outside = [clean_for_display(model) for model, one in numbers.items() if _is_outside(one)]
     if outside:
