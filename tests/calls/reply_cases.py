@@ -288,6 +288,7 @@ CASES: Mapping[str, Case] = {
     "wrong key of Cloudflare": flat("unauthorized", 401, result=None, success=False, errors=[{"code": 10000, "message": "Authentication error"}]),  # opencode#32051
     "wrong key, detail": flat("unauthorized", 401, detail="Unauthorized"),  # OmniRoute#7638
     "unknown model of Ark": error("unknown_model", 400, code="InvalidEndpointOrModel.NotFound", message="m"),
+    "codes and texts by other names": flat("unknown_model", 400, fault="no engine of that name", kind="model-not-found"),
     # Prose decides nothing
     "credit in prose": flat("rejected", 400, type="error", error={"type": "invalid_request_error", "message": "Your credit balance is too low to access the API."}),  # claude-code#66314
     "wrong key in prose": flat("rejected", 400, code="Client specified an invalid argument", error="Incorrect API key provided: gs***tF."),  # continue#10161

@@ -10,11 +10,12 @@ import sqlite3
 import subprocess
 import sys
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+from loopback.messages import MessagesServer, Reply, serving
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.costs import Budget
 from opensafeintent.calls.http import EndpointModel, HttpSession
@@ -24,9 +25,11 @@ from opensafeintent.calls.providers import resolve_endpoint
 from opensafeintent.calls.recorded import RecordedResponse, SourceFile
 from opensafeintent.calls.records import (
     Answered,
+    Attempt,
     Call,
     Failure,
     Outcome,
+    Refused,
     Replied,
     Sampling,
     call_key,
@@ -175,3 +178,41 @@ def holds(path: Path, text: str) -> bool:
     blobs = execute(path, "SELECT response FROM calls UNION ALL SELECT body FROM texts")
     packed = [zlib.decompress(blob[1:]) for (blob,) in blobs if blob[:1] == b"z"]
     return text.encode() in files + b"".join(packed)
+
+
+def attempt_against(
+    reply: Reply, call: Call, name: str, variables: Callable[[str], Mapping[str, str]]
+) -> tuple[Attempt, MessagesServer]:
+    """Make one attempt against a server, and those without refused fields that belong to it.
+
+    Args:
+        reply: of the server.
+        call: the call.
+        name: of the model.
+        variables: from the server's address to the variables that are set.
+    """
+
+    async def run(server: MessagesServer) -> Attempt:
+        async with HttpSession() as http:
+            endpoint = resolve_endpoint(name, variables(server.base_url))
+            return await EndpointModel(name, endpoint, http).attempt(call)
+
+    with serving(reply) as server:
+        return asyncio.run(run(server)), server
+
+
+def word_for(result: Attempt, text: str) -> str:
+    """Return what an attempt came to in a word; an answer with a text has to have this one."""
+    match result:
+        case Failure(kind=kind):
+            return kind
+        case Replied(outcome=Refused()):
+            return "refused"
+        case Replied(outcome=Answered() as answer):
+            if answer.text:
+                assert answer.text == text
+                return "cut" if answer.truncated else "answered"
+            if answer.truncated:
+                return "truncated"
+            return "reasoning_only" if answer.reasoning_only else "empty"
+    raise AssertionError(result)

@@ -4,7 +4,6 @@ registered here: a run is evaluated with it, and its replies are read back by it
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +11,18 @@ from typing import Any
 
 import pytest
 
-from calls.support import rows, user_call
+from calls.support import attempt_against, rows, user_call
 from endtoend import grades, osi, some_sets
-from loopback.messages import MessagesServer, Reply, serving, serving_paths
-from opensafeintent.calls.http import EndpointModel, HttpSession
+from loopback.messages import MessagesServer, Reply, serving_paths
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_merge import merge_ledgers
 from opensafeintent.calls.outcomes import classify_message
-from opensafeintent.calls.protocols import dict_or_empty, read_served_model, token_count
+from opensafeintent.calls.protocols import (
+    dict_or_empty,
+    merge_parts,
+    read_served_model,
+    token_count,
+)
 from opensafeintent.calls.providers import ENDPOINTS, Provider, resolve_endpoint
 from opensafeintent.calls.records import (
     Answered,
@@ -80,7 +83,7 @@ class ByAddress:
         }
 
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
-        return {name: value for part in parts for name, value in part.items()}
+        return merge_parts(parts)
 
     def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
         return classify_message(
@@ -205,16 +208,10 @@ def test_the_limit_is_no_refused_setting() -> None:
 
 
 def attempt(reply: Reply, name: str = NAME) -> tuple[Attempt, MessagesServer]:
-    """Make one attempt of `CALL`, and those without refused settings that belong to it."""
-
-    async def run(server: MessagesServer) -> Attempt:
-        async with HttpSession() as http:
-            served = variables(server.base_url) | {"VLLM_BASE_URL": server.base_url}
-            endpoint = resolve_endpoint(name, served)
-            return await EndpointModel(name, endpoint, http).attempt(CALL)
-
-    with serving(reply) as server:
-        return asyncio.run(run(server)), server
+    """Make one attempt of `CALL`."""
+    return attempt_against(
+        reply, CALL, name, lambda base_url: variables(base_url) | {"VLLM_BASE_URL": base_url}
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from calls.support import answered, holds, rows, user_call
+from calls.support import answered, attempt_against, holds, rows, user_call, word_for
 from endtoend import Ran, coverage, grades, osi
 from loopback.messages import MessagesServer, Reply, in_events, message, problem, serving
 from opensafeintent.calls import client as client_module
@@ -51,20 +51,12 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_FIRST_WAIT", 0.001)
 
 
-def variables(server: MessagesServer) -> dict[str, str]:
-    return {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY}
+def variables(base_url: str) -> dict[str, str]:
+    return {"ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": KEY}
 
 
 def attempt(reply: Reply, call: Call | None = None) -> tuple[Attempt, MessagesServer]:
-    """Make one attempt, and those without refused fields that belong to it."""
-
-    async def run(server: MessagesServer) -> Attempt:
-        async with HttpSession() as http:
-            model = EndpointModel(NAME, resolve_endpoint(NAME, variables(server)), http)
-            return await model.attempt(call or user_call(model=NAME))
-
-    with serving(reply) as server:
-        return asyncio.run(run(server)), server
+    return attempt_against(reply, call or user_call(model=NAME), NAME, variables)
 
 
 def body_of(call: Call) -> dict[str, Any]:
@@ -74,7 +66,7 @@ def body_of(call: Call) -> dict[str, Any]:
 def evaluate(out: Path, reply: Reply, *options: object) -> tuple[Ran, MessagesServer]:
     settings = ("--judge", "baseline/judge", "--limit", 2, "--probe", "none", "--out", out)
     with serving(reply) as server:
-        return osi("evaluate", NAME, *settings, *options, **variables(server)), server
+        return osi("evaluate", NAME, *settings, *options, **variables(server.base_url)), server
 
 
 # Requests
@@ -286,27 +278,11 @@ REPLIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def word_for(result: Attempt) -> str:
-    match result:
-        case Failure(kind=kind):
-            return kind
-        case Replied(outcome=Refused()):
-            return "refused"
-        case Replied(outcome=Answered() as answer):
-            if answer.text:
-                assert answer.text == TEXT
-                return "cut" if answer.truncated else "answered"
-            if answer.truncated:
-                return "truncated"
-            return "reasoning_only" if answer.reasoning_only else "empty"
-    raise AssertionError(result)
-
-
 @pytest.mark.parametrize("name", REPLIES)
 def test_what_a_reply_comes_to(name: str) -> None:
     word, reply = REPLIES[name]
     result, _ = attempt(lambda body: (200, reply))
-    assert word_for(result) == word
+    assert word_for(result, TEXT) == word
     # of a stored reply the same comes out
     if isinstance(result, Replied):
         assert read_reply(result.body, MESSAGES) == result.outcome
@@ -363,7 +339,7 @@ STREAMS: dict[str, tuple[str, bytes]] = {
 def test_a_stream_of_events_is_one_message(name: str) -> None:
     word, body = STREAMS[name]
     result, _ = attempt(lambda asked: (200, body))
-    assert word_for(result) == word
+    assert word_for(result, TEXT) == word
     if word == "answered":
         assert isinstance(result, Replied)
         # 10 and 5, as `message` counts them: the start of a stream has the one, its end the other
@@ -490,7 +466,7 @@ def test_a_stored_reply_is_read_by_the_protocol_that_it_was_asked_in(
 
     async def run(server: MessagesServer, ledger: Ledger) -> Outcome:
         async with HttpSession() as http:
-            model = EndpointModel(NAME, resolve_endpoint(NAME, variables(server)), http)
+            model = EndpointModel(NAME, resolve_endpoint(NAME, variables(server.base_url)), http)
             return await Client(ledger, {NAME: model}).ask(call)
 
     path, merged = tmp_path / "ledger.sqlite", tmp_path / "merged.sqlite"

@@ -13,6 +13,7 @@ from typing import cast
 
 import msgspec
 
+from opensafeintent.calls.protocols import ERROR_SETTINGS
 from opensafeintent.calls.provider_errors import ProviderError
 from opensafeintent.calls.records import Attempt, Failure, Replied
 
@@ -180,7 +181,7 @@ def _names_pattern(names: Collection[str]) -> re.Pattern[str]:
 def _places(error: ProviderError) -> Iterator[str]:
     """Yield the texts in which an error names a field."""
     for fields in error.fields:
-        for name in ("param", "parameter"):
+        for name in ERROR_SETTINGS:
             if isinstance(place := fields.get(name), str):
                 yield place[:200]
         for listed in (fields.get("detail"), fields.get("message"), fields.get("details")):

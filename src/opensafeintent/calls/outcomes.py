@@ -118,6 +118,25 @@ def classify_message(
     )
 
 
+def refuse_uncounted(outcome: Answered | Refused, *, counts_nothing: bool) -> Answered | Refused:
+    """Return the outcome of `classify_message`.
+
+    Args:
+        outcome: of a reply.
+        counts_nothing: whether the server says that no token was read or written.
+
+    Raises:
+        NotAnAnswer: it is empty and counts nothing: no model wrote it.
+    """
+    if (
+        counts_nothing
+        and isinstance(outcome, Answered)
+        and not (outcome.text or outcome.truncated or outcome.reasoned)
+    ):
+        raise NotAnAnswer("no_answer", "the reply holds no text and counts no tokens")
+    return outcome
+
+
 def classify_response(outcome: Answered | Refused) -> Answered | Refused:
     """Return the outcome of a call for a response, which is graded.
 

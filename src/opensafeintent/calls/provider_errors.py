@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.protocols import dict_or_empty, find_error
+from opensafeintent.calls.protocols import ERROR_CODES, ERROR_TEXTS, dict_or_empty, find_error
 from opensafeintent.calls.streams import NoStream, Stream, read_stream
 
 LONGEST_ERROR = 2**20
@@ -65,7 +65,7 @@ def _codes_in(fields: Mapping[str, Any]) -> Iterator[str | int]:
         ),
     ]
     for holder in (fields, *nested):
-        for name in ("code", "type", "status", "reason", "error_type", "error_code", "status_code"):
+        for name in ERROR_CODES:
             if isinstance(code := holder.get(name), str | int) and not isinstance(code, bool):
                 yield code
 
@@ -119,9 +119,10 @@ def _collect(data: Any, errors: list[dict[str, Any]], levels: int) -> None:
         fields = dict(data)
         if error and "message" not in fields:
             fields["message"] = error if isinstance(error, str) else str(error)
-    detail = fields.get("detail")
-    if isinstance(detail, str) and "message" not in fields:
-        fields["message"] = detail
+    texts = (fields.get(name) for name in ERROR_TEXTS)
+    text = next((text for text in texts if isinstance(text, str)), None)
+    if text is not None:
+        fields.setdefault("message", text)
     errors.append(fields)
     for name in ("base_resp", "errors"):
         _collect(fields.get(name), errors, levels - 1)
@@ -198,7 +199,7 @@ def _says_filter(fields: Mapping[str, Any]) -> bool:
         for name in ("innererror", "inner_error")
     ]
     codes = [
-        *(holder.get(name) for holder in (fields, *inner) for name in ("code", "type")),
+        *(holder.get(name) for holder in (fields, *inner) for name in ("code", "type", "kind")),
         fields.get("status_code"),
         metadata.get("error_type"),
     ]
@@ -264,7 +265,9 @@ WAITING_CODES = (
     Codes(("rate_limit_error", "overloaded_error"), "Anthropic, its compatible route as well"),
     Codes(("rate_limit_daily", "rate_limit_exceeded", "rate_limited"), "gateways, Mistral"),
 )
-"""Codes of limits that pass, whatever the status."""
+"""Codes of limits that pass, by any server and whatever the status: none that the status tells, and
+no word that another server has for something else.
+"""
 
 CAPACITY_CODES = (
     Codes(("resource_unavailable",), "OpenAI, with status 429"),

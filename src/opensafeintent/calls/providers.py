@@ -26,6 +26,8 @@ class Provider(msgspec.Struct, frozen=True):
     """Runs on the user's own machines: a key is optional."""
     variable: str = ""
     """First part of its variables' names, if that is not the provider's name."""
+    key: str = "API_KEY"
+    """Second part of the name of the variable with its key."""
     protocol: WireProtocol = CHAT_COMPLETIONS
     """What its requests and replies look like."""
     flex: Way | None = None
@@ -88,7 +90,9 @@ ENDPOINTS: dict[str, Provider] = {
     "cerebras": Provider("https://api.cerebras.ai/v1"),
     "sambanova": Provider("https://api.sambanova.ai/v1"),
     "nebius": Provider("https://api.studio.nebius.com/v1"),
-    "hf-inference-providers": Provider("https://router.huggingface.co/v1", variable="HF"),
+    "hf-inference-providers": Provider(
+        "https://router.huggingface.co/v1", variable="HF", key="TOKEN"
+    ),
     "ollama": Provider("http://localhost:11434/v1", local=True),
     "vllm": Provider("http://localhost:8000/v1", local=True),
     "sglang": Provider("http://localhost:30000/v1", local=True),
@@ -164,9 +168,9 @@ def _route(protocol: WireProtocol, model: str) -> str:
 
 def name_variables(provider: str) -> tuple[str, str]:
     """Return the names of a provider's variables: base URL and key."""
-    row = ENDPOINTS.get(provider)
-    stem = (row.variable if row else "") or re.sub(r"[^A-Z0-9]", "_", provider.upper())
-    return f"{stem}_BASE_URL", f"{stem}_TOKEN" if stem == "HF" else f"{stem}_API_KEY"
+    row = ENDPOINTS.get(provider) or Provider("")
+    stem = row.variable or re.sub(r"[^A-Z0-9]", "_", provider.upper())
+    return f"{stem}_BASE_URL", f"{stem}_{row.key}"
 
 
 def unset(name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:

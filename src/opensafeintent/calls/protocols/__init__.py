@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from opensafeintent.calls.records import Answered, Call, Refused, Usage
 from opensafeintent.hostile import clean_name, one_line
+from opensafeintent.templates.template import Message
 
 
 class WireProtocol(Protocol):
@@ -40,10 +41,11 @@ class WireProtocol(Protocol):
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a request.
 
-        The user's further fields, in `call.sampling.extra`, are fields of the body; of two of one
-        name theirs counts. A setting that the protocol has no field for is sent under its usual
-        name as it is, such as `reasoning_effort`, or the JSON schema as `response_format`. If the
-        server refuses it, `left_out` has it from then on, and the report names it.
+        The user's further fields, in `call.sampling.extra`, are fields of the body. If one has the
+        usual name of a setting, or the name that it has in the request, theirs counts. A setting
+        that the protocol has no field for is sent under its usual name as it is, such as
+        `reasoning_effort`, or the JSON schema as `response_format`. If the server refuses it,
+        `left_out` has it from then on, and the report names it.
 
         Args:
             call: the call.
@@ -62,14 +64,14 @@ class WireProtocol(Protocol):
         its own. For a setting inside another field, give its own name, or the path
         `output_config.format` if the name is a word that errors have for other reasons. Leave out
         what the protocol requires, and a token limit, if it has one name alone: an error about too
-        long a prompt may name it too.
+        long a prompt may name it too. A server that refuses it then stops the model.
         """
 
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
         """Return the reply that came as a stream of events, or the error in it.
 
-        Gateways send streams that nobody asked for. A protocol without streams returns the fields
-        of all parts in one object, a later part's before an earlier one's.
+        Gateways send streams that nobody asked for. A protocol without streams returns
+        `merge_parts`.
 
         Args:
             parts: the data of the events, at least one.
@@ -100,13 +102,24 @@ class WireProtocol(Protocol):
 
     def beside(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the object in a reply that holds reasoning apart from its text: in one of
-        `REASONING_FIELDS` of `calls.reasoning`, or in blocks of its `content`. Return {} if the
-        protocol has no place for reasoning.
+        `REASONING_FIELDS` of `calls.reasoning`, or in blocks of its `content`. A field of another
+        name is renamed here, `{"reasoning": reply["musing"]}`. Return {} if the protocol has no
+        place for reasoning.
         """
 
 
+ERROR_TEXTS = ("message", "detail", "fault", "msg")
+ERROR_CODES = (
+    *("code", "type", "kind", "status", "reason"),
+    *("error_type", "error_code", "status_code"),
+)
+ERROR_SETTINGS = ("param", "parameter", "field")
+"""Fields of an error, whatever the server: with its text, with a code of `calls.provider_errors`,
+and with the name of the setting that it is about.
+"""
+
 _MOST_TOKENS = 2**53
-_ERROR_FIELDS = frozenset(("message", "detail", "code"))
+_ERROR_FIELDS = frozenset((*ERROR_TEXTS, "code"))
 
 
 def token_count(tokens: Any) -> int:
@@ -119,6 +132,16 @@ def token_count(tokens: Any) -> int:
 def dict_or_empty(value: Any) -> dict[str, Any]:
     """Return the fields of an object in a reply, none if the server's value is no object."""
     return value if isinstance(value, dict) else {}
+
+
+def merge_parts(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields of all parts of a reply, a later part's before an earlier one's."""
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def join_system(messages: Sequence[Message]) -> str:
+    """Return the system messages as one text; "" if there is none."""
+    return "\n\n".join(message.content for message in messages if message.role == "system")
 
 
 def find_error(reply: Mapping[str, Any]) -> Any:
@@ -134,8 +157,9 @@ def find_error(reply: Mapping[str, Any]) -> Any:
 
 def error_text(error: Any) -> str:
     """Return the text of an error, on one line."""
-    message = error.get("message") or error.get("detail") if isinstance(error, dict) else error
-    return one_line(str(message or "it says no more"))
+    if isinstance(error, dict):
+        error = next((error[name] for name in ERROR_TEXTS if error.get(name)), "")
+    return one_line(str(error or "it says no more"))
 
 
 def make_no_reply_error(line: str, reply: Mapping[str, Any]) -> ValueError:

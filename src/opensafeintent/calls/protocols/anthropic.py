@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.outcomes import NotAnAnswer, classify_message
+from opensafeintent.calls.outcomes import classify_message, refuse_uncounted
 from opensafeintent.calls.protocols import (
     dict_or_empty,
+    join_system,
     make_no_reply_error,
     read_served_model,
     token_count,
@@ -58,9 +59,7 @@ class Messages:
 
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a request."""
-        system = "\n\n".join(
-            message.content for message in call.messages if message.role == "system"
-        )
+        system = join_system(call.messages)
         fields = {
             "model": model,
             "messages": [
@@ -164,9 +163,7 @@ class Messages:
         )
         if isinstance(outcome, Refused):
             return msgspec.structs.replace(outcome, reason=_refusal(reply, outcome.reason))
-        if not outcome.text and usage and self.usage(reply) == Usage():
-            raise NotAnAnswer("no_answer", "the reply holds no text and counts no tokens")
-        return outcome
+        return refuse_uncounted(outcome, counts_nothing=bool(usage) and outcome.usage == Usage())
 
 
 MESSAGES = Messages()

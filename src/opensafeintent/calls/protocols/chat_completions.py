@@ -6,7 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from opensafeintent.calls.left_out import limit_field
-from opensafeintent.calls.outcomes import NotAnAnswer, classify_message, make_broken_off
+from opensafeintent.calls.outcomes import (
+    NotAnAnswer,
+    classify_message,
+    make_broken_off,
+    refuse_uncounted,
+)
 from opensafeintent.calls.protocols import (
     dict_or_empty,
     error_text,
@@ -121,9 +126,7 @@ class ChatCompletions:
             if text is not None or message.get("content") is None or not wrong.final:
                 raise
             raise NotAnAnswer("malformed", "the reply's content holds no text") from wrong
-        if _is_empty(outcome) and _counts_nothing(usage):
-            raise NotAnAnswer("no_answer", "the reply holds no text and counts no tokens")
-        return outcome
+        return refuse_uncounted(outcome, counts_nothing=_counts_nothing(usage))
 
 
 CHAT_COMPLETIONS = ChatCompletions()
@@ -230,15 +233,6 @@ def _read_filter_refusal(reply: Mapping[str, Any], body: bytes) -> Refused:
             served_model=read_served_model(reply),
         )
     raise make_no_reply_error("the reply holds no choices", reply)
-
-
-def _is_empty(outcome: Answered | Refused) -> bool:
-    return (
-        isinstance(outcome, Answered)
-        and not outcome.text
-        and not outcome.truncated
-        and not outcome.reasoned
-    )
 
 
 def _counts_nothing(usage: Mapping[str, Any]) -> bool:
