@@ -153,6 +153,8 @@ def read_bytes(path: Path, shown: str | None = None) -> bytes:
     """
     try:
         return path.read_bytes()
+    except IsADirectoryError as error:
+        raise InputError(f"{shown or path}: is a folder; expected a file") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise InputError(
             f"{shown or path}: cannot read: {getattr(error, 'strerror', None) or error}"

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from opensafeintent import ImportSettings, RunOutcome, import_files
+from imports.support import taken_in
+from opensafeintent import RunOutcome
 from opensafeintent.errors import InputError
 from opensafeintent.imports import known_formats
 from opensafeintent.imports.content import FileContent, LocatedRecord, read_each_model
@@ -54,22 +55,21 @@ def rows(takes: int = 1, **changes: Any) -> list[dict[str, Any]]:
     ]
 
 
-def taken_in(tmp_path: Path, lines: list[Any], dataset: Dataset = DATASET) -> RunOutcome:
+def sheet_taken_in(tmp_path: Path, lines: list[Any], dataset: Dataset = DATASET) -> RunOutcome:
     path = json_lines(tmp_path / "sheet.jsonl", lines)
     (tmp_path / "dataset").mkdir()
-    chosen = dataset_file(tmp_path / "dataset", dataset)
-    return import_files(ImportSettings(files=(path,), out=tmp_path / "run", dataset=chosen))
+    return taken_in(tmp_path / "run", path, dataset_file(tmp_path / "dataset", dataset))
 
 
 def refusal(tmp_path: Path, lines: list[Any], dataset: Dataset = DATASET) -> list[str]:
     with pytest.raises(InputError) as error:
-        taken_in(tmp_path, lines, dataset)
+        sheet_taken_in(tmp_path, lines, dataset)
     return [line.removeprefix(f"{tmp_path / 'sheet.jsonl'}") for line in error.value.lines]
 
 
 def test_epochs_that_a_file_states_are_no_guess_to_tell_of(tmp_path: Path) -> None:
     """A note asked for a field 'model', though the file states model and epoch."""
-    assert not any("several responses" in note for note in taken_in(tmp_path, rows(2)).notes)
+    assert not any("several responses" in note for note in sheet_taken_in(tmp_path, rows(2)).notes)
 
 
 def test_a_repeated_response_is_told_in_the_names_of_the_file(tmp_path: Path) -> None:
@@ -119,14 +119,18 @@ def test_the_faults_of_a_list_within_a_record_are_listed(tmp_path: Path) -> None
         inner = ((row.location, row.data) for row in sheet.records("rows"))
         return read_each_record(inner, read_row)
 
-    sheet = Record({"rows": [rows()[0] | {"take": 0}, rows()[0] | {"heard": 5}]}, "a.json:1")
+    faulty = {"rows": [rows()[0] | {"take": 0}, rows()[0] | {"heard": 5}]}
     with pytest.raises(InputError) as error:
-        read_each_record([(sheet.location, sheet.data)], read_sheet)
+        read_each_record([("a.json:1", faulty), ("a.json:2", faulty | {"rows": 3})], read_sheet)
     assert [line.partition(":")[2].partition(" is ")[0] for line in error.value.lines] == [
         "1, field rows[0], field take:",
         "1, field rows[1], field heard:",
+        "2, field rows: expected a list of objects, found a number",
     ]
+    with pytest.raises(InputError) as error:
+        read_each_record([("a.json:1", faulty), ("a.json:2", faulty)], read_sheet)
+    assert [line.rpartition(" (")[2] for line in error.value.lines] == ["and in 1 more record)"] * 2
 
 
 def test_a_response_may_be_empty(tmp_path: Path) -> None:
-    taken_in(tmp_path, rows(heard=""))
+    sheet_taken_in(tmp_path, rows(heard=""))

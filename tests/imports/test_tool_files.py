@@ -15,14 +15,11 @@ from typing import Any, get_args
 import pytest
 
 from endtoend import grades, metrics
+from imports.support import taken_in, texts
 from opensafeintent import (
     GradeSettings,
-    ImportSettings,
-    RunOutcome,
     grade,
-    import_files,
 )
-from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import stop_kind
 from opensafeintent.errors import InputError
 from opensafeintent.imports import known_formats
@@ -37,20 +34,6 @@ PROMPTFOO = FILES / "promptfoo.json"
 SETS = {"6a816ebeb842", "d62888d7155f"}
 INTENTS = {"benign", "dual_use", "malicious"}
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), prompt_set("trains"))
-
-
-def taken_in(out: Path, path: Path, dataset: str = "starter", **settings: Any) -> RunOutcome:
-    return import_files(
-        ImportSettings(files=(path,), out=out, dataset=dataset, max_missing=1, **settings)
-    )
-
-
-def texts(run: Path) -> dict[tuple[str, str, str, int], str | None]:
-    with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
-        return {
-            (row.model, row.set_id, row.variant, row.epoch): row.response
-            for row in ledger.imports.rows()
-        }
 
 
 def changed(tmp_path: Path, path: Path, change: Any) -> Path:
@@ -248,7 +231,9 @@ def test_a_row_whose_sent_text_is_the_prompt_is_a_response(
 
 def test_a_file_of_rows_that_were_all_sent_another_text_is_refused(tmp_path: Path) -> None:
     path = promptfoo_rows(tmp_path, result_of("Yes.", prompt=SENT))
-    with pytest.raises(InputError, match="a strategy of a red team sent another text for every"):
+    with pytest.raises(
+        InputError, match="the model got another text than each prompt, as from a strategy"
+    ):
         taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
 
 

@@ -41,7 +41,7 @@ class FileContent(msgspec.Struct, kw_only=True):
     and variant.
     """
     headings: Mapping[str, str] | None = None
-    """For errors, the file's names of prompt, epoch and model; None if it is of our own form."""
+    """For errors, the file's names of our fields; None if it is of our own form."""
     prompt_sets: tuple[PromptSet, ...] = ()
     zero_helpfulness: int = 0
     log: InspectLog | None = None
@@ -49,7 +49,7 @@ class FileContent(msgspec.Struct, kw_only=True):
     stated_model: str = ""
     """The model that its lines name; empty if they name none."""
     unread: tuple[str, ...] = ()
-    """Columns that are not read."""
+    """What is in the file and not read, such as columns, as a note names it."""
     from_table: bool = False
     """Whether it is a table, in which a row without a response stands for a missing response."""
     is_incomplete_export: bool = False
@@ -84,7 +84,7 @@ class FileContent(msgspec.Struct, kw_only=True):
         if self.sent_another:
             notes.append(
                 f"{pluralize(self.sent_another, 'response')} left out: the model got another text"
-                " than the prompt, as from a strategy of a red team"
+                " than the prompt"
             )
         if marked := self._marked:
             notes.append(
@@ -120,10 +120,12 @@ def read_each_model(
     """Read lines of responses, one content for each model that they name.
 
     Args:
-        records: the lines, each with the place of its prompt.
+        records: the lines, each with the place of its prompt and the fields of our own files
+            ("Responses" of `docs/file-formats.md`): `model`, `prompt` or `id` and `variant`,
+            `epoch`, the grades, and those of `response_fields`.
         path: of their file.
-        headings: for errors, the file's names of `prompt`, `epoch` and `model`, where they differ;
-            None if it is of our own form.
+        headings: for errors, the file's names of these fields, where they differ; None if it is of
+            our own form.
         repeats: later records of one prompt are later epochs, whether or not set and variant are
             named.
         from_table: whether the lines are of a table, where a row without a response stands for a
@@ -183,7 +185,8 @@ def show_progress(records: Iterable[T], screen: Display, stage: str, what: str) 
 
 def prompt_text(text: str) -> str:
     """Return the prompt of a request; of a chat with one message, which both tools keep as JSON,
-    its text; of a longer one, its JSON in one form.
+    its text; of a longer one, as with a system message, its JSON in one form, which is no prompt of
+    a dataset.
     """
     try:
         chat = json.loads(text)
@@ -295,8 +298,8 @@ def match_prompts(
     item.repeated = len(repeated)
     if not placed and item.sent_another:
         raise InputError(
-            f"{item.path}: a strategy of a red team sent another text for every prompt; expected"
-            f" responses to the prompts of {dataset.name} as they are"
+            f"{item.path}: the model got another text than each prompt, as from a strategy of a red"
+            f" team; expected responses to the prompts of {dataset.name} as they are"
         )
     return read_recorded_responses(
         placed, item.path, headings=item.headings, from_table=item.from_table

@@ -111,6 +111,11 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
         return self.complete_sets + self.incomplete_sets
 
     @property
+    def unit_of_sets(self) -> str:
+        """What `core_sets` counts, in words."""
+        return "prompt-sets" if self.core_sets <= self.sets else "prompt-sets × epochs"
+
+    @property
     def can_resume(self) -> bool:
         """Whether the command that made the run brings responses that are not stored. An import
         brings those of its files alone.

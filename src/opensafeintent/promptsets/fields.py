@@ -4,7 +4,7 @@ values."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache, partial
 from itertools import islice
@@ -228,6 +228,14 @@ class Record:
         return chosen
 
 
+class FaultyRecords(InputError):
+    """Records that have problems; it lists those of all of them."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(*distinct_problems(problems, MOST_LISTED))
+        self.problems = problems
+
+
 def read_each_record(
     records: Iterable[tuple[str, object]],
     read: Callable[[Record], T],
@@ -237,11 +245,12 @@ def read_each_record(
 
     Args:
         records: the records, each with its location.
-        read: reads one of them, or raises the Problem that it has.
+        read: reads one of them, or raises the Problem that it has. Of a list within the record it
+            may call this function again.
         headings: see `Record`.
 
     Raises:
-        InputError: records have problems; it lists those of all records.
+        FaultyRecords: records have problems; it lists those of all records.
     """
     values: list[T] = []
     problems: list[Problem] = []
@@ -251,10 +260,12 @@ def read_each_record(
                 values.append(read(Record(data, location, headings)))
             except Problem as problem:
                 problems += (problem, *problem.further)
+            except FaultyRecords as faulty:  # of a list within it
+                problems += faulty.problems
     except Problem as problem:  # a line that is not JSON: later lines cannot be trusted
         problems.append(problem)
     if problems:
-        raise InputError(*distinct_problems(problems, MOST_LISTED))
+        raise FaultyRecords(problems)
     return values
 
 

@@ -132,8 +132,9 @@ def describe_missing(coverage: Coverage) -> str:
     kinds = []
     for kind, part in coverage.lacking.items():
         kinds.append(f"{part.missing:,} of {part.asked:,} {KINDS[kind]}")
-        if kind == "core":
-            kinds.append(f"{coverage.incomplete_sets:,} of {coverage.core_sets:,} prompt-sets")
+        if kind == "core" and not coverage.not_graded:
+            sets = f"{coverage.incomplete_sets:,} of {coverage.core_sets:,}"
+            kinds.append(f"{sets} {coverage.unit_of_sets}")
     return ", ".join(kinds)
 
 

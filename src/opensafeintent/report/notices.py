@@ -245,7 +245,10 @@ def _find_effect(cohort: Cohort, model: str, kind: Kind | None) -> Facts:
     if kind != "core":
         return {}
     coverage = cohort.coverage[model]
-    return {"sets": PartOf(coverage.incomplete_sets, coverage.core_sets)}
+    return {
+        "sets": PartOf(coverage.incomplete_sets, coverage.core_sets),
+        "unit": coverage.unit_of_sets,
+    }
 
 
 _MISSING_SHARE = 0.02
@@ -838,7 +841,7 @@ def _any_deciding(gates: Gates | None) -> bool:
     return gates is not None and any(result.deciding for result in gates.results)
 
 
-_EFFECT = "Not used by {unused}.\nPrompt-sets of this model that lack one: {sets}."
+_EFFECT = "Not used by {unused}.\nOf this model, {sets} {unit} lack one."
 _MOST_OFTEN = (
     "\nMost often {cause}: {advice}.\nopensafeintent trace RUN --set {set} shows an example."
 )
