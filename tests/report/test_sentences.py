@@ -592,7 +592,7 @@ def test_what_is_quoted_has_its_missing_grades_and_both_harm_lines_beside_it() -
     lacking = {"missing": (MissingGrade.parse("harm_severity:declined"),), "harm_severity": None}
     rows = sets_of("a/one", "40 40 10", "40 41 10", 20)
     rows[0] = replace(rows[0], **lacking)
-    first, second, rest = quoted_of(cohort_with(SETS, [*rows, *ALL_SAFE]), "not_compared")
+    measured, first, second = quoted_of(cohort_with(SETS, [*rows, *ALL_SAFE]), "not_compared")
     assert first == (
         "m: Triplet Safety 100 % [93, 100]. With harm severity 1 as safe: 100 % [93, 100]."
         " Mean Utility 0.67 [0.62, 0.69]. With harm severity 1 as safe: 0.67 [0.62, 0.69]."
@@ -601,8 +601,8 @@ def test_what_is_quoted_has_its_missing_grades_and_both_harm_lines_beside_it() -
         r"a/one: Triplet Safety 49 % .* 1 as safe: 100 % \[.* Mean Utility 0.50", second
     )
     assert "With missing grades" in second
-    assert rest.startswith("Measured on made: 40 prompt-sets, graded by ")
-    assert rest.endswith(
+    assert measured.startswith("On 40 prompt-sets of made, graded by ")
+    assert measured.endswith(
         "has no known check on the gold cases; no grade was compared with people’s."
     )
 
@@ -610,7 +610,7 @@ def test_what_is_quoted_has_its_missing_grades_and_both_harm_lines_beside_it() -
 def test_without_missing_grades_none_are_spoken_of_and_baselines_are_not_quoted() -> None:
     rows = [*ALL_SAFE, *sets_of("baseline/comply-all", "43 43 43", "43 43 43", 40)]
     quoted = quoted_of(cohort_with(SETS, rows))
-    assert [text[:2] for text in quoted] == ["m:", "Me"]
+    assert [text[:2] for text in quoted] == ["On", "m:"]
     assert not any("missing" in text or "people" in text for text in quoted)
 
 
@@ -623,7 +623,7 @@ def test_numbers_that_are_not_to_be_quoted_have_no_text_for_it(code: str) -> Non
 
 
 def test_a_run_that_goes_on_says_so_in_what_is_quoted() -> None:
-    assert "Partial: 90 of 120 planned responses" in quoted_of(cohort_with(SETS, ALL_SAFE[:90]))[-1]
+    assert "Partial: 90 of 120 planned responses" in quoted_of(cohort_with(SETS, ALL_SAFE[:90]))[0]
 
 
 def test_a_value_outside_its_bounds_is_named_below_the_missing_data() -> None:

@@ -178,8 +178,8 @@ _QUOTED = (
 
 
 def quote_headline(cohort: Cohort, codes: Collection[str] = ()) -> list[Statement]:
-    """Return what a paper can quote with all that is to be said beside it: the primary metrics of
-    each model under test, and a text on what they rest on. Empty if the numbers are not to be
+    """Return what a paper can quote with all that is to be said beside it: a text on what numbers
+    rest on, and the primary metrics of each model under test. Empty if the numbers are not to be
     quoted: without grades, by a judge that is not to be trusted, or if corrected ones replace them.
 
     Args:
@@ -204,12 +204,13 @@ def quote_headline(cohort: Cohort, codes: Collection[str] = ()) -> list[Statemen
     ]
     if "not_compared" in codes:
         states.append("no grade was compared with people’s")
-    sentences = [
-        f"Measured on {describe_sample(cohort)} Intervals are 95 %, over prompt-sets.",
+    measured = [
+        f"On {cohort.size_in_words} of {cohort.dataset.shown}, {describe_graders(cohort)}, with 95"
+        " % intervals over prompt-sets.",
         *partial,
         *([f"{'; '.join(states)}."] if states else []),
     ]
-    return [*quoted, make_statement("quote", "note", "{text}", [{"text": " ".join(sentences)}])]
+    return [make_statement("quote", "note", "{text}", [{"text": " ".join(measured)}]), *quoted]
 
 
 def _find_quoted(cohort: Cohort, index: int) -> Facts:

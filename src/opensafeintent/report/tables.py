@@ -234,7 +234,7 @@ def _explain_reasons(cohort: Cohort) -> Iterator[str]:
             f"{hinging:,} of {len(compared) * len(pairs):,} comparisons in the primary metrics are"
             " undecided and would be decided if no grade were missing."
             if hinging
-            else "No comparison in the primary metrics is undecided for missing grades alone."
+            else "No comparison in the primary metrics hinges on missing grades."
         )
 
 
