@@ -189,9 +189,13 @@ def test_a_setting_that_is_refused_is_left_out(
 def test_a_name_inside_another_field_may_stand_for_a_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    named = {"temperature": "sampling.heat"}
+    named = {"temperature": ("sampling.heat", "warmth")}
     monkeypatch.setattr(ByAddress, "optional", lambda _, fields: named)
-    for text, requests in (("sampling.heat: not supported", 2), ("heat: not supported", 1)):
+    for text, requests in (
+        ("sampling.heat: not supported", 2),
+        ("warmth: not supported", 2),
+        ("heat: not supported", 1),
+    ):
         _, server = attempt(lambda _, text=text: (400, problem(text)))  # type: ignore[misc]
         assert len(server.requests) == requests
 

@@ -16,7 +16,6 @@ import pytest
 from calls.support import answered, attempt_against, holds, rows, user_call, word_for
 from endtoend import Ran, coverage, grades, osi
 from loopback.messages import MessagesServer, Reply, in_events, message, problem, serving
-from opensafeintent.calls import client as client_module
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
@@ -46,9 +45,7 @@ KEY = "sk-ant-0123456789abcdef"
 TEXT = "A good note."
 
 
-@pytest.fixture(autouse=True)
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_FIRST_WAIT", 0.001)
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 def variables(base_url: str) -> dict[str, str]:

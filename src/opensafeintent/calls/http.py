@@ -136,7 +136,7 @@ LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that sends more is cut off."""
 _RETRIED = ("rate_limited", "server")
 """Kinds of failure that another attempt may fix."""
-_REPLY_ID = re.compile(rb'"id"\s*:\s*"([^"]+)"')
+_REPLY_ID = re.compile(rb'"(?:id|(?:response|request)_?[iI]d)"\s*:\s*"([^"]+)"')
 _REPLIES_REMEMBERED = 1_000
 """By connection."""
 _used: ContextVar[tuple[Any, dict[int, int]]] = ContextVar("used")

@@ -126,15 +126,17 @@ def really_left_out(fields: Collection[str]) -> list[str]:
     )
 
 
-def find_named_field(status: int, error: ProviderError, sent: Mapping[str, str]) -> str | None:
+def find_named_field(
+    status: int, error: ProviderError, sent: Mapping[str, str | tuple[str, ...]]
+) -> str | None:
     """Return the setting of a request that an error names as not taken, by its fields or in its
     text; None if it names none.
 
     Args:
         status: the HTTP status.
         error: the error.
-        sent: the settings that the request can be without: usual name to name in the request, as
-            `WireProtocol.optional` returns them. The error may have either.
+        sent: the settings that the request can be without: usual name to names in the request, as
+            `WireProtocol.optional` returns them. The error may have any.
     """
     if status not in _NOT_TAKEN:
         return None
@@ -142,8 +144,8 @@ def find_named_field(status: int, error: ProviderError, sent: Mapping[str, str])
     about_limit = not unsupported and _ABOUT_LIMIT.search(error.text) is not None
     other_words = {field for field in sent if not (about_limit and field in _REASONING)}
     patterns = {
-        field: _names_pattern({field, name} if field in other_words else {field})
-        for field, name in sent.items()
+        field: _names_pattern({field, *_as_tuple(names)} if field in other_words else {field})
+        for field, names in sent.items()
     }
     for place in _places(error):
         found = [
@@ -164,6 +166,10 @@ def find_named_field(status: int, error: ProviderError, sent: Mapping[str, str])
         if synonyms and field in other_words and synonyms.search(error.text):
             return field
     return None
+
+
+def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
 
 
 def _plain(name: str) -> str:

@@ -34,8 +34,10 @@ _ENTRY = (
     'a price ({"input": dollars, "output": dollars} for a million tokens, and "cache_read" and'
     ' "cache_write" if cached input has other prices)'
 )
-_RENAMED = {"grok": "x-ai", "azureai": "azure", "bedrock": "aws", "moonshot": "moonshotai"}
-"""Providers that the package calls otherwise than we do."""
+_OF_INSPECT = {"azureai": "azure", "bedrock": "aws", "moonshot": "moonshotai"}
+"""Providers of Inspect AI that the package calls otherwise; for those of the native client see
+`Provider.priced_as`.
+"""
 _TOKENS = 1000
 """Of the request that the package is asked the price of: few enough for the rate of a prompt of
 usual length.
@@ -277,7 +279,9 @@ class Prices:
         prefix, _, name = model.removeprefix(FOREIGN).partition("/")
         if package is None or not (prefix in ENDPOINTS or prefix in INSPECT_PROVIDERS):
             return None
-        provider = _RENAMED.get(parse_provider(model), parse_provider(model))
+        parsed = parse_provider(model)
+        row = ENDPOINTS.get(parsed)
+        provider = (row.priced_as if row else _OF_INSPECT.get(parsed)) or parsed
         by_hour = []
         for hour in range(24):
             at = datetime(self._day.year, self._day.month, self._day.day, hour, tzinfo=UTC)

@@ -28,6 +28,8 @@ class Provider(msgspec.Struct, frozen=True):
     """First part of its variables' names, if that is not the provider's name."""
     key: str = "API_KEY"
     """Second part of the name of the variable with its key."""
+    priced_as: str = ""
+    """Its name in the list of `genai-prices`, if that is another."""
     protocol: WireProtocol = CHAT_COMPLETIONS
     """What its requests and replies look like."""
     flex: Way | None = None
@@ -85,7 +87,7 @@ ENDPOINTS: dict[str, Provider] = {
         batch=_way(0.5, _DAY, "https://docs.mistral.ai/capabilities/batch"),
     ),
     "fireworks": Provider("https://api.fireworks.ai/inference/v1"),
-    "grok": Provider("https://api.x.ai/v1", variable="XAI"),
+    "grok": Provider("https://api.x.ai/v1", variable="XAI", priced_as="x-ai"),
     "perplexity": Provider("https://api.perplexity.ai"),
     "cerebras": Provider("https://api.cerebras.ai/v1"),
     "sambanova": Provider("https://api.sambanova.ai/v1"),

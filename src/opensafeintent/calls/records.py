@@ -251,6 +251,7 @@ class Usage(msgspec.Struct, frozen=True):
 
     input_tokens: int = 0
     output_tokens: int = 0
+    """Those of reasoning included, which are billed as such."""
     cached_tokens: int = 0
     """Input tokens that were read from a cache."""
     cache_write_tokens: int = 0

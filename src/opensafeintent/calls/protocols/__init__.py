@@ -41,7 +41,8 @@ class WireProtocol(Protocol):
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a request.
 
-        The user's further fields, in `call.sampling.extra`, are fields of the body. If one has the
+        The user's further fields, in `call.sampling.extra`, are fields of the body, or of the
+        object in it that holds such settings. If one has the
         usual name of a setting, or the name that it has in the request, theirs counts. A setting
         that the protocol has no field for is sent under its usual name as it is, such as
         `reasoning_effort`, or the JSON schema as `response_format`. If the server refuses it,
@@ -54,9 +55,10 @@ class WireProtocol(Protocol):
                 usual names that `optional` gives them.
         """
 
-    def optional(self, fields: Mapping[str, Any]) -> Mapping[str, str]:
+    def optional(self, fields: Mapping[str, Any]) -> Mapping[str, str | tuple[str, ...]]:
         """Return the settings that a request has and can be without: usual name to name in the
-        request, such as `{"temperature": "heat", "seed": "seed"}`.
+        request, such as `{"temperature": "heat", "seed": "seed"}`, or to the names of several
+        fields that say one setting.
 
         If the server answers 400 or 422 and names one of them by either name, the request is made
         again with the usual name in `left_out`. The usual name of a setting of `Sampling` is the
@@ -79,7 +81,8 @@ class WireProtocol(Protocol):
         """
 
     def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
-        """Return the outcome of a call by its reply.
+        """Return the outcome of a call by its reply: what `classify_message` makes of it, or a
+        `Refused` if a field says that a filter took the prompt.
 
         Args:
             reply: its decoded fields, each of which may be of any type.
@@ -103,8 +106,8 @@ class WireProtocol(Protocol):
     def beside(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the object in a reply that holds reasoning apart from its text: in one of
         `REASONING_FIELDS` of `calls.reasoning`, or in blocks of its `content`. A field of another
-        name is renamed here, `{"reasoning": reply["musing"]}`. Return {} if the protocol has no
-        place for reasoning.
+        name is renamed here, `{"reasoning": reply["musing"]}`, and so is a count of its tokens for
+        `has_reasoning_beside`. Return {} if the protocol has no place for reasoning.
         """
 
 
