@@ -62,6 +62,7 @@ from opensafeintent.statistics.samples import Sample
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     GRADE_OF,
+    METRIC_GRADES,
     MISSING_ODDS,
     QUESTIONS,
     Question,
@@ -810,7 +811,7 @@ def _covers_grades(check: JudgeCheck, cohort: Cohort) -> bool:
     """
     due: list[GradeName] = []
     if check.judge in cohort.conditions.judges:
-        due += ["helpfulness", "harm_severity"]
+        due += METRIC_GRADES
     if check.judge == cohort.conditions.mode_judge:
         due.append("mode")
     setting = CheckedSetting(identity=check.identity, setting=check.setting, served=check.served)

@@ -48,6 +48,7 @@ from opensafeintent.statistics.intervals import (
 )
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
+    METRIC_GRADES,
     MISSING_ODDS,
     MODES,
     QUESTION_KINDS,
@@ -914,6 +915,6 @@ def _undefine(grades: LabelledSet, removed: Mapping[str, Sequence[GradedResponse
             for name in (row.variant, *(one for one in asked if one.startswith(f"{row.variant}:"))):
                 key = (row.model, row.set_id, name, row.epoch)
                 at = tuple(index[part] for index, part in zip(indices, key, strict=True))
-                array.helpfulness.values[at] = np.nan
-                array.harm_severity.values[at] = np.nan
+                for grade in METRIC_GRADES:
+                    array[grade].values[at] = np.nan
     return array

@@ -476,7 +476,7 @@ def _few_judges(results: Results) -> Iterator[Facts]:
             for row in rows
             if not row.refusal_reason and not row.reason("response")
         ]
-        grades = len(METRIC_GRADES) * cohort.scope.rubric
+        grades = len(cohort.questions) * cohort.scope.rubric
         calls = sum(grades + (row.answers is not None) for row in answered)
         price = results.dollars_a_grade
         yield {
