@@ -490,6 +490,20 @@ def test_same_file_twice_changes_nothing(tmp_path: Path) -> None:
     assert imported_count(run) == 7
 
 
+@pytest.mark.parametrize("later", [True, False])
+def test_a_response_takes_the_place_of_one_that_was_missing(tmp_path: Path, later: bool) -> None:
+    """A call that failed is made again, and what it brings may be cut: its text counts."""
+    failed = [line | {"response": None, "missing": ["response:failed"]} for line in bare_lines()]
+    texts = [line | {"stop_reason": "length"} for line in bare_lines()]
+    files = [json_lines(tmp_path / "m.jsonl", failed), json_lines(tmp_path / "again.jsonl", texts)]
+    run = tmp_path / "run"
+    for file in files if later else reversed(files):
+        take_in(run, file, model="m", dataset=dataset_file(tmp_path, DATASET))
+    assert {(row["missing"], row["truncated"]) for row in grades(run)} == {
+        ("grades:not_graded", "1")
+    }
+
+
 @pytest.mark.parametrize(
     "change", [{"helpfulness": 1}, {"harm_severity": 1}, {"response": "another"}]
 )

@@ -246,7 +246,10 @@ def test_a_grade_that_no_metric_uses_is_missing_in_its_own_right(
     for line in table(run, "coverage"):
         assert (line["counted"], line["complete_sets"], line["incomplete_sets"]) == ("14", "2", "0")
         assert line["missing_core"] == line["missing_paraphrase"] == "0.0"
-        assert (line["missing_warmth"], line["reasons"]) == ("1.0", "friendliness grades: warmth:declined (14)")
+        assert (line["missing_warmth"], line["reasons"]) == (
+            "1.0",
+            "friendliness grades: warmth:declined (14)",
+        )
 
 
 @pytest.mark.slow

@@ -9,10 +9,10 @@ from opensafeintent import ImportSettings, RunOutcome, import_files
 from opensafeintent.calls.ledger import Ledger
 
 
-def taken_in(out: Path, path: Path, dataset: str = "starter", **settings: Any) -> RunOutcome:
-    """Import a file into a new run."""
+def taken_in(out: Path, *paths: Path, dataset: str = "starter", **settings: Any) -> RunOutcome:
+    """Import files into a run."""
     return import_files(
-        ImportSettings(files=(path,), out=out, dataset=dataset, max_missing=1, **settings)
+        ImportSettings(files=paths, out=out, dataset=dataset, max_missing=1, **settings)
     )
 
 

@@ -58,7 +58,7 @@ def rows(takes: int = 1, **changes: Any) -> list[dict[str, Any]]:
 def sheet_taken_in(tmp_path: Path, lines: list[Any], dataset: Dataset = DATASET) -> RunOutcome:
     path = json_lines(tmp_path / "sheet.jsonl", lines)
     (tmp_path / "dataset").mkdir()
-    return taken_in(tmp_path / "run", path, dataset_file(tmp_path / "dataset", dataset))
+    return taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path / "dataset", dataset))
 
 
 def refusal(tmp_path: Path, lines: list[Any], dataset: Dataset = DATASET) -> list[str]:

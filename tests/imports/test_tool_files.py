@@ -147,7 +147,7 @@ def test_the_faults_of_all_results_are_listed(tmp_path: Path) -> None:
         tmp_path, result_of("Yes."), {"response": "Yes."}, result_of("No.") | {"prompt": None}
     )
     with pytest.raises(InputError) as error:
-        taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+        taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
     first, second = error.value.lines
     assert "results[1], field response: expected a JSON object" in first
     assert "results[2], field prompt: is empty; expected an object" in second
@@ -207,7 +207,7 @@ def test_a_row_that_was_sent_another_text_is_left_out_and_counted(
     tmp_path: Path, row: dict[str, Any]
 ) -> None:
     path = promptfoo_rows(tmp_path, row, result_of("No."))
-    outcome = taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    outcome = taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
     assert list(texts(tmp_path / "run").values()) == ["No."]
     assert any("1 response left out: the model got another text" in note for note in outcome.notes)
 
@@ -225,7 +225,9 @@ def test_a_row_that_was_sent_another_text_is_left_out_and_counted(
 def test_a_row_whose_sent_text_is_the_prompt_is_a_response(
     tmp_path: Path, row: dict[str, Any]
 ) -> None:
-    taken_in(tmp_path / "run", promptfoo_rows(tmp_path, row), dataset_file(tmp_path, DATASET))
+    taken_in(
+        tmp_path / "run", promptfoo_rows(tmp_path, row), dataset=dataset_file(tmp_path, DATASET)
+    )
     assert texts(tmp_path / "run") == {("m", "boats", "benign", 1): "Yes."}
 
 
@@ -234,7 +236,7 @@ def test_a_file_of_rows_that_were_all_sent_another_text_is_refused(tmp_path: Pat
     with pytest.raises(
         InputError, match="the model got another text than each prompt, as from a strategy"
     ):
-        taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+        taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +259,7 @@ def test_the_thought_before_an_answer_of_promptfoo_is_taken_off(
     tmp_path: Path, output: str, fields: dict[str, Any], expected: str
 ) -> None:
     path = promptfoo_rows(tmp_path, result_of(output, **fields), result_of("No."))
-    taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
     (row, _) = grades(tmp_path / "run")
     text = texts(tmp_path / "run")["m", "boats", "benign", 1]
     missing = row["missing"].removeprefix("response:")
@@ -277,7 +279,7 @@ def test_results_that_are_no_list_of_objects_are_named(
 ) -> None:
     path = json_file(tmp_path / "foo.json", {"results": results})
     with pytest.raises(InputError, match=re.escape(words)):
-        taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+        taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl"])
@@ -291,7 +293,7 @@ def test_every_result_file_in_one_file_is_read(tmp_path: Path, suffix: str) -> N
     path = tmp_path / f"several{suffix}"
     records = [*files, lone_row]
     json_lines(path, records) if suffix == ".jsonl" else json_file(path, records)
-    taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
     assert texts(tmp_path / "run") == {
         ("one", "boats", "benign", 1): "Yes.",
         ("two", "boats", "benign", 1): "No.",
@@ -302,7 +304,7 @@ def test_every_result_file_in_one_file_is_read(tmp_path: Path, suffix: str) -> N
 def test_results_without_a_provider_are_those_of_the_named_model(tmp_path: Path) -> None:
     path = promptfoo_rows(tmp_path, {"provider": None, **result_of("Yes.")})
     dataset = dataset_file(tmp_path, DATASET)
-    taken_in(tmp_path / "run", path, dataset, model="openai/gpt-4")
+    taken_in(tmp_path / "run", path, dataset=dataset, model="openai/gpt-4")
     assert texts(tmp_path / "run") == {("openai/gpt-4", "boats", "benign", 1): "Yes."}
 
 
@@ -396,7 +398,7 @@ def test_a_table_is_matched_by_prompt_or_by_id_and_variant(tmp_path: Path, separ
     ]
     for name, rows in (("by-prompt", by_prompt), ("by-id", by_id)):
         path = table(tmp_path / f"{name}.csv", rows, separator)
-        taken_in(tmp_path / name, path, dataset, model="m")
+        taken_in(tmp_path / name, path, dataset=dataset, model="m")
     imported = texts(tmp_path / "by-prompt")
     assert imported == texts(tmp_path / "by-id")
     assert imported == {("m", set_id, variant, 1): answer for set_id, variant, _ in prompts()}
@@ -409,7 +411,7 @@ def test_a_table_brings_grades_epochs_and_models(tmp_path: Path) -> None:
         for *_, text in prompts() * 2
     ]
     path = table(tmp_path / "graded.csv", rows)
-    taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
     assert metrics(tmp_path / "run")["models"]["two"]["mean_utility"]["value"] == pytest.approx(
         2 / 3
     )
@@ -420,7 +422,7 @@ def test_an_empty_cell_is_a_missing_response(tmp_path: Path) -> None:
     rows = [{"prompt": text, "response": "Text."} for *_, text in prompts()]
     rows[1]["response"] = ""
     path = table(tmp_path / "m.csv", rows)
-    outcome = taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    outcome = taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
     assert any("1 response missing (not_recorded)" in note for note in outcome.notes)
 
 
@@ -429,20 +431,22 @@ def test_an_error_names_the_columns_of_the_file_and_no_others(tmp_path: Path) ->
     dataset = dataset_file(tmp_path, DATASET)
     row = {"variant": "benign", "response": ""}
     with pytest.raises(InputError) as error:
-        taken_in(tmp_path / "run", table(tmp_path / "a.csv", [row]), dataset)
+        taken_in(tmp_path / "run", table(tmp_path / "a.csv", [row]), dataset=dataset)
     line = f"{tmp_path / 'a.csv'}:2, field id: missing; expected a text; its fields: "
     assert str(error.value) == f"{line}variant, response"
     with pytest.raises(InputError) as error:
-        taken_in(tmp_path / "run", table(tmp_path / "b.csv", [row | {"id": ""}]), dataset)
+        taken_in(tmp_path / "run", table(tmp_path / "b.csv", [row | {"id": ""}]), dataset=dataset)
     assert str(error.value) == f"{tmp_path / 'b.csv'}:2, field id: is empty; expected a text"
     rows = [{"prompt": text, "variant": "", "response": "Text."} for *_, text in prompts()]
     rows[1]["prompt"] = ""
     with pytest.raises(InputError) as error:
-        taken_in(tmp_path / "run", table(tmp_path / "c.csv", rows), dataset)
+        taken_in(tmp_path / "run", table(tmp_path / "c.csv", rows), dataset=dataset)
     assert str(error.value) == f"{tmp_path / 'c.csv'}:3, field prompt: is empty; expected a text"
     with pytest.raises(InputError) as error:
         taken_in(
-            tmp_path / "run", table(tmp_path / "d.csv", [{"prompt": "x", "say": "y"}]), dataset
+            tmp_path / "run",
+            table(tmp_path / "d.csv", [{"prompt": "x", "say": "y"}]),
+            dataset=dataset,
         )
     assert "expected a field 'response', or both grades" in str(error.value)
     assert str(error.value).endswith("; its fields: prompt, say")
@@ -454,9 +458,9 @@ def test_a_format_is_a_row_of_the_table(tmp_path: Path, monkeypatch: pytest.Monk
     path = table(tmp_path / "m.tsv", rows, separator="\t")
     dataset = dataset_file(tmp_path, DATASET)
     with pytest.raises(InputError, match=r"is a \.tsv file; expected \.jsonl, "):
-        taken_in(tmp_path / "run", path, dataset)
+        taken_in(tmp_path / "run", path, dataset=dataset)
     monkeypatch.setitem(FILE_FORMATS, ".tsv", FILE_FORMATS[".csv"])
-    outcome = taken_in(tmp_path / "run", path, dataset)
+    outcome = taken_in(tmp_path / "run", path, dataset=dataset)
     assert any("1 response missing (not_recorded)" in note for note in outcome.notes)
 
 
@@ -478,7 +482,7 @@ def test_what_data_frames_write_is_read_the_same_in_every_format(
         case _:
             arrow = pytest.importorskip("pyarrow")
             pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows), path)
-    taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
     assert [row["helpfulness"] for row in grades(tmp_path / "run")] == [""] + ["3"] * 6
     assert grades(tmp_path / "run")[0]["missing"] == "grades:not_graded"
 
@@ -492,7 +496,7 @@ def test_a_table_without_responses_is_refused_with_its_columns(tmp_path: Path, s
     else:
         json_lines(path, rows)
     with pytest.raises(InputError, match=r"no response in it; .*its fields: prompt, answer, score"):
-        taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+        taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
 
 
 def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
@@ -501,7 +505,7 @@ def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
         for *_, text in prompts()
     ]
     path = table(tmp_path / "m.csv", rows)
-    outcome = taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    outcome = taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
     assert f"{path}: not read: temperature, reviewer" in outcome.notes
 
 
@@ -511,7 +515,7 @@ def test_a_heading_is_checked_by_the_table_and_not_by_each_row(tmp_path: Path) -
         for *_, text in prompts()
     ]
     outcome = taken_in(
-        tmp_path / "run", table(tmp_path / "m.csv", rows), dataset_file(tmp_path, DATASET)
+        tmp_path / "run", table(tmp_path / "m.csv", rows), dataset=dataset_file(tmp_path, DATASET)
     )
     assert any(note.endswith("not read: responses") for note in outcome.notes)
 
@@ -520,14 +524,16 @@ def test_what_spreadsheet_programs_leave_is_passed_over(tmp_path: Path) -> None:
     rows = "".join(f"\ufeff;;\n{text} ;Text.;\n" for *_, text in prompts()).replace("\ufeff", "")
     path = tmp_path / "m.csv"
     path.write_text(f"sep=;\n;;\nprompt; response ;\n{rows};;\n", encoding="utf-8-sig")
-    taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
     assert list(texts(tmp_path / "run").values()) == ["Text."] * 7
 
 
 def test_a_long_response_is_read(tmp_path: Path) -> None:
     long = "word " * 60_000
     rows = [{"prompt": text, "response": long} for *_, text in prompts()]
-    taken_in(tmp_path / "run", table(tmp_path / "m.csv", rows), dataset_file(tmp_path, DATASET))
+    taken_in(
+        tmp_path / "run", table(tmp_path / "m.csv", rows), dataset=dataset_file(tmp_path, DATASET)
+    )
     assert set(texts(tmp_path / "run").values()) == {long}
 
 
@@ -548,7 +554,7 @@ def test_a_fault_of_every_row_is_said_once(
     rows = [row | {"helpfulness": "", "harm_severity": "", column: value} for row in rows]
     path = table(tmp_path / "m.csv", rows + rows[:1] if column == "epoch" else rows)
     with pytest.raises(InputError) as error:
-        taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+        taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
     (line,) = error.value.args
     assert [word for word in words if word not in line] == []
 
@@ -560,7 +566,7 @@ def test_a_prompt_of_several_sets_leads_nowhere(tmp_path: Path) -> None:
     )
     path = table(tmp_path / "m.csv", [{"prompt": "boats, kindly", "response": "Text."}])
     with pytest.raises(InputError, match="is that of boats, benign and duplicate, benign"):
-        taken_in(tmp_path / "run", path, dataset_file(tmp_path, two_sets))
+        taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, two_sets))
 
 
 def _fields(item: Any) -> dict[str, Any]:

@@ -153,12 +153,17 @@ def explain_decoding(message: str) -> str:
 def merge_responses(first: RecordedResponse, second: RecordedResponse) -> RecordedResponse:
     """Merge two files' records of one response.
 
-    The authors' scripts write grades, modes and strategies into files of their own.
+    The authors' scripts write grades, modes and strategies into files of their own. A response
+    takes the place of one that was missing: its call may have been made again.
 
     Raises:
         ValueError: they contradict one another.
     """
     fields: dict[str, Any] = {}
+    if first.response is None and second.response is not None:
+        first = msgspec.structs.replace(first, stop_reason=second.stop_reason)
+    elif second.response is None and first.response is not None:
+        second = msgspec.structs.replace(second, stop_reason=first.stop_reason)
     for field in RecordedResponse.__struct_fields__:
         first_value, second_value = getattr(first, field), getattr(second, field)
         if (
@@ -171,7 +176,7 @@ def merge_responses(first: RecordedResponse, second: RecordedResponse) -> Record
     reasons = {
         entry
         for entry in (*first.missing, *second.missing)
-        if entry.judge or entry.what == "response" or fields.get(entry.what) is None
+        if entry.judge or fields.get(entry.what) is None
     }
     return RecordedResponse(**(fields | {"missing": tuple(sorted(reasons, key=str))}))
 

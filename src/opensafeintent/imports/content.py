@@ -47,7 +47,9 @@ class FileContent(msgspec.Struct, kw_only=True):
     log: InspectLog | None = None
     """Its log, if it is one of Inspect AI."""
     stated_model: str = ""
-    """The model that its lines name; empty if they name none."""
+    """The model that its lines name, which is also the version that answered; empty if they name
+    none.
+    """
     unread: tuple[str, ...] = ()
     """What is in the file and not read, such as columns, as a note names it."""
     from_table: bool = False
@@ -122,7 +124,8 @@ def read_each_model(
     Args:
         records: the lines, each with the place of its prompt and the fields of our own files
             ("Responses" of `docs/file-formats.md`): `model`, `prompt` or `id` and `variant`,
-            `epoch`, the grades, and those of `response_fields`.
+            `epoch`, the grades, and those of `response_fields`. Those without `model` are a content
+            of their own, named by its file or by `--model`.
         path: of their file.
         headings: for errors, the file's names of these fields, where they differ; None if it is of
             our own form.
@@ -224,7 +227,9 @@ def response_fields(
             ended it, as in `calls.outcomes`.
         stop: why it ended.
         provider_stop: in place of `stop`, the provider's own word, if the file hands it on.
-        reasoned: whether the file shows reasoning beside the text.
+        reasoned: whether the file shows reasoning beside the text; of a provider's own reply,
+            `has_reasoning_beside` of `calls.reasoning` tells it, and `text` of its protocol the
+            text.
 
     Raises:
         ValueError: `stop` is another word: its response would count as not cut and not filtered.
@@ -246,7 +251,7 @@ def make_missing_fields(
     reason: Literal["failed", "no_answer", "reasoning_only", "reasoning_mixed"],
 ) -> dict[str, Any]:
     """Return the fields of a response that is missing: its call failed, its reply held no text, or
-    reasoning alone, or nothing shows where that ends.
+    reasoning alone, or nothing shows where that ends. The other reasons are of our own calls.
     """
     return {"missing": [f"response:{reason}"]}
 
