@@ -77,6 +77,16 @@ def svg_of(figure: Figure) -> str:
 # ------------------------------------------------------------------------------
 
 
+def with_few_values(part: Any) -> Any:
+    """Return a specification with the first rows of its data: they are all of one form."""
+    if isinstance(part, dict):
+        return {
+            name: value[:5] if name == "values" else with_few_values(value)
+            for name, value in part.items()
+        }
+    return [with_few_values(item) for item in part] if isinstance(part, list) else part
+
+
 @pytest.mark.slow
 def test_there_is_every_figure_as_valid_vega_lite(figures: list[Figure]) -> None:
     altair = pytest.importorskip("altair")
@@ -84,7 +94,7 @@ def test_there_is_every_figure_as_valid_vega_lite(figures: list[Figure]) -> None
     for figure in figures:
         assert figure.title and figure.caption and figure.table.rows
         assert figure.table.fields[:3] == ("model", "dataset", "judge")
-        altair.Chart.from_dict(figure.spec, validate=True)
+        altair.Chart.from_dict(with_few_values(figure.spec), validate=True)
 
 
 @pytest.mark.slow

@@ -528,7 +528,8 @@ def test_links_put_their_target_into_view(chromium: Any, parts_file: Path, scree
         links = opened.page.locator(".contents a")
         anchors = links.evaluate_all("links => links.map(link => link.hash.slice(1))")
         assert len(anchors) > 12
-        for number, anchor in enumerate(anchors):
+        # every link on one screen, every third on the others
+        for number, anchor in [*enumerate(anchors)][:: 1 if screen == "wide" else 3]:
             if screen == "phone":
                 opened.page.evaluate("document.querySelector('.contents details').open = true")
             links.nth(number).click()
