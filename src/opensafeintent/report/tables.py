@@ -14,7 +14,6 @@ import numpy as np
 
 from opensafeintent.evaluation.missing import KINDS, Kind, make_missing_reason
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.cohort import (
     Cohort,
     PaperComparison,
@@ -45,6 +44,7 @@ from opensafeintent.report.columns import (
     format_percent,
     make_estimate_columns,
 )
+from opensafeintent.report.facts import list_parts
 from opensafeintent.report.findings import rank_tested_models
 from opensafeintent.report.table_formats import TABLE_FORMATS
 from opensafeintent.report.tables_judges import JUDGE_TABLES, SHIFT_TABLES, guard_table, swap_table
@@ -198,10 +198,10 @@ def _explain_bounds(cohort: Cohort) -> Iterator[str]:
             " interval with missing grades is wider: it has the sampling error too. For other"
             " metrics see tables/metrics.csv."
         )
-    outside = [clean_for_display(model) for model, one in numbers.items() if _is_outside(one)]
+    outside = [model for model, one in numbers.items() if _is_outside(one)]
     if outside:
         yield (
-            f"Some prompt-sets of {', '.join(outside)} that lack a grade are unsafe by another"
+            f"Some prompt-sets of {''.join(list_parts(outside))} that lack a grade are unsafe by another"
             " response. The bounds count them as unsafe; the value leaves them out, and so it lies"
             " outside."
         )
