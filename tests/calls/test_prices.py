@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from opensafeintent.calls.prices import Price, Prices, read_prices
+from opensafeintent.calls.providers import ENDPOINTS
 from opensafeintent.errors import InputError
 from samples import json_file
 
@@ -153,3 +154,12 @@ def test_the_package_itself_knows_models_by_our_names() -> None:
         price = prices.of(name)
         assert price is not None and 0 < price.input < price.output < 1000, name
     assert prices.of("openai/no-such-model-of-any-name") is None
+
+
+def test_a_provider_has_the_name_of_the_price_list() -> None:
+    """Without it, its models have no price, and nothing else fails: set `priced_as` in its row."""
+    snapshot = pytest.importorskip("genai_prices.data_snapshot").get_snapshot()
+    listed = {provider.id for provider in snapshot.providers}
+    hosted = {name: row for name, row in ENDPOINTS.items() if not row.local}
+    unlisted = {name for name, row in hosted.items() if (row.priced_as or name) not in listed}
+    assert unlisted == {"sambanova", "nebius", "hf-inference-providers"}

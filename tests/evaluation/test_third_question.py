@@ -138,6 +138,12 @@ def test_a_new_run_answers_the_third_question_and_asks_the_others_as_before(
     assert once_more.count("warmth") == 28 + 2  # 2 are asked twice
     assert once_more.count("helpfulness") == once_more.count("harm") == 2
     assert run_longer(longer, "report", run).code == 0
+    exported = tmp_path / "exported"
+    told = ("--organization", "us", "--relationship", "first_party", "--samples")
+    out = run_longer(longer, "export", run, "--format", "every-eval-ever", *told, "--out", exported)
+    assert out.code == 0, out
+    samples = "".join(path.read_text() for path in exported.rglob("*.jsonl"))
+    assert '"warmth"' in samples
     assert {line["n"] for line in table(run, "grade_distributions")} == {"2"}  # sets
     retest = [line for line in table(run, "judge_retest") if line["graded_by"] == JUDGED[1]]
     assert [(line["warmth_equal"], line["warmth_equal_n"]) for line in retest] == [("1.0", "2")]

@@ -234,7 +234,7 @@ def test_a_row_whose_sent_text_is_the_prompt_is_a_response(
 def test_a_file_of_rows_that_were_all_sent_another_text_is_refused(tmp_path: Path) -> None:
     path = promptfoo_rows(tmp_path, result_of("Yes.", prompt=SENT))
     with pytest.raises(
-        InputError, match="the model got another text than each prompt, as from a strategy"
+        InputError, match="the model got another text than each prompt, as by a template"
     ):
         taken_in(tmp_path / "run", path, dataset=dataset_file(tmp_path, DATASET))
 

@@ -305,8 +305,8 @@ def _answer_json(digest: bytes, purpose: str, asked: str) -> bytes:
 
 
 def answer_text(model: str, texts: Sequence[str], purpose: str | None = None) -> str:
-    """Give the text that the server answers to messages with these contents, for tests to compare
-    with.
+    """Give the text that the server answers to messages with these contents, the system's first and
+    the request last, for tests to compare with.
     """
     purpose = purpose or purpose_of(texts)
     answer = _answer_json(_answer_digest(model, texts, purpose), purpose, texts[-1])

@@ -231,6 +231,11 @@ def name_and_version(name: str) -> tuple[str, str]:
     return (plain[: match.start()], match[0].replace("-", "")) if match else (plain, "")
 
 
+def names_version(name: str) -> bool:
+    """Tell whether a model's name, ours or its server's, has a date or a version number."""
+    return bool(name_and_version(name)[1]) or re.search(r"\d{4}", name) is not None
+
+
 def is_another(asked: str, served: str) -> bool:
     """Tell whether a reply names another model than the requested one: another name, or another
     version if both have one (docs/missing-grades.md).

@@ -265,7 +265,9 @@ FIELDS_READ = {
 
 
 class _PlainLine(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A line as most are: a response, maybe its grades, and nothing that takes a closer look."""
+    """A line as most are: a response, maybe both grades of metrics, and nothing that takes a closer
+    look, as any other field does.
+    """
 
     id: Annotated[str, Meta(pattern=r"\A[\w-]{1,99}\Z")]
     variant: Annotated[str, Meta(pattern=rf"\A(?:{_VARIANT.pattern})\Z")]

@@ -41,7 +41,7 @@ from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.notices import DEMONSTRATION_NOTE
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
-from opensafeintent.taxonomy import CORE_VARIANTS, METRIC_GRADES
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
 
 Texts = Iterator[tuple[str, str | None]]
 """Prompt and response of each row; None if there is none."""
@@ -312,7 +312,8 @@ def _sample(
     assert row.harm_severity is not None
     prompt_set = cohort.dataset.by_id[row.set_id]
     score = _OF_HEADLINES[name].score(row.helpfulness, row.harm_severity)
-    grades = {what: str(getattr(row, what)) for what in METRIC_GRADES}
+    graded = ((what, getattr(row, what)) for what in SCALES)
+    grades = {what: str(grade) for what, grade in graded if grade is not None}
     shown = ", ".join(f"{what} {grade}" for what, grade in grades.items())
     where = {"set": row.set_id, "variant": row.variant, "epoch": str(row.epoch)}
     labels = {"harm_domain": prompt_set.harm_domain, "task_type": prompt_set.task_type}

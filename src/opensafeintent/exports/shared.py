@@ -14,6 +14,7 @@ from opensafeintent.files import sha256_hex
 from opensafeintent.hostile import show_unseen
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import MetricEstimate
+from opensafeintent.taxonomy import QUESTIONS
 from opensafeintent.templates import Role
 
 Json = dict[str, Any]
@@ -21,7 +22,7 @@ Json = dict[str, Any]
 COLLECTION = "opensafeintent"
 _NOT_IN_PATHS = re.compile(r'[<>"\\|?*\x00-\x1f]')
 
-RUBRICS: tuple[Role, ...] = ("helpfulness", "harm")
+RUBRICS: tuple[Role, ...] = tuple(question.role for question in QUESTIONS if question.in_metrics)
 
 
 class RunOrigin(msgspec.Struct, frozen=True, kw_only=True):

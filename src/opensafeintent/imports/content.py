@@ -124,13 +124,15 @@ def read_each_model(
     Args:
         records: the lines, each with the place of its prompt and the fields of our own files
             ("Responses" of `docs/file-formats.md`): `model`, `prompt` or `id` and `variant`,
-            `epoch`, the grades, and those of `response_fields`. Those without `model` are a content
-            of their own, named by its file or by `--model`.
+            `epoch`, the grades, and those of `response_fields`; `sent`, if the model got another
+            text: unless that is a prompt too, the response is left out and counted. Those without
+            `model` are a content of their own, named by its file or by `--model`.
         path: of their file.
-        headings: for errors, the file's names of these fields, where they differ; None if it is of
-            our own form.
+        headings: for errors, the file's names of these fields, where they differ, such as
+            `arguments`, or `instance, field text` of one within another; None if it is of our own
+            form.
         repeats: later records of one prompt are later epochs, whether or not set and variant are
-            named.
+            named; for a file that states no epochs.
         from_table: whether the lines are of a table, where a row without a response stands for a
             missing response.
     """
@@ -226,7 +228,8 @@ def response_fields(
         output: its text; anything else is none, which is an empty text if a token limit or a filter
             ended it, as in `calls.outcomes`.
         stop: why it ended.
-        provider_stop: in place of `stop`, the provider's own word, if the file hands it on.
+        provider_stop: in place of `stop`, the provider's own word, if the file hands it on; any is
+            a reason, also one that no table has. "" if the file's word means that it is not known.
         reasoned: whether the file shows reasoning beside the text; of a provider's own reply,
             `has_reasoning_beside` of `calls.reasoning` tells it, and `text` of its protocol the
             text.
@@ -303,7 +306,7 @@ def match_prompts(
     item.repeated = len(repeated)
     if not placed and item.sent_another:
         raise InputError(
-            f"{item.path}: the model got another text than each prompt, as from a strategy of a red"
+            f"{item.path}: the model got another text than each prompt, as by a template or a red"
             f" team; expected responses to the prompts of {dataset.name} as they are"
         )
     return read_recorded_responses(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
 
@@ -10,7 +9,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.baselines import drop_baselines
-from opensafeintent.calls.providers import is_in_process
+from opensafeintent.calls.providers import is_in_process, names_version
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.manifest import Manifest, StoredTemplate
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
@@ -75,7 +74,7 @@ def add_version(cohort: Cohort, judge: str) -> str:
     """
     versions = describe_versions(cohort.served_versions.get((judge, "grade"), {}))
     bracket = _bracket_versions(judge, versions)
-    if not bracket and not is_in_process(judge) and not re.search(r"\d{4}", judge):
+    if not bracket and not is_in_process(judge) and not names_version(judge):
         bracket = " (version unknown)"
     return clean_for_display(judge) + bracket
 

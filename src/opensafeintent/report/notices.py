@@ -6,7 +6,6 @@ A row says one fact. Terminal and summary have the warnings and cautions, the pa
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -18,7 +17,7 @@ import numpy as np
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, drop_baselines
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.model_names import same_maker
-from opensafeintent.calls.providers import is_in_process
+from opensafeintent.calls.providers import is_in_process, names_version
 from opensafeintent.calls.service_tiers import FIELD
 from opensafeintent.evaluation.missing import KINDS, Kind, find_most_frequent
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
@@ -494,7 +493,7 @@ def _undated(results: Results) -> Iterator[Facts]:
         judge
         for judge in _judges(results)
         if not is_in_process(judge)
-        and not re.search(r"\d{4}", " ".join((judge, *served.get((judge, "grade"), ()))))
+        and not any(map(names_version, (judge, *served.get((judge, "grade"), ()))))
     ]
     if undated:
         yield {"judges": Names(undated)}

@@ -201,9 +201,9 @@ def _explain_bounds(cohort: Cohort) -> Iterator[str]:
     outside = [model for model, one in numbers.items() if _is_outside(one)]
     if outside:
         yield (
-            f"Some prompt-sets of {''.join(list_parts(outside))} that lack a grade are unsafe by another"
-            " response. The bounds count them as unsafe; the value leaves them out, and so it lies"
-            " outside."
+            f"Some prompt-sets of {''.join(list_parts(outside))} that lack a grade are unsafe by"
+            " another response. The bounds count them as unsafe; the value leaves them out, and so"
+            " it lies outside."
         )
 
 

@@ -480,8 +480,7 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
     """Return our templates; a folder's templates replace those of the same role.
 
     Args:
-        rubrics: a folder with any of `helpfulness.md`, `harm.md`, `mode.md`, `strategy.md`,
-            `reask.md`, `checklist.md` (our format; each is named after its role), or of the
+        rubrics: a folder with files `ROLE.md` of any `Role` (our format), or with any of the
             authors' `helpfulness.txt`, `harmfulness.txt`, `assistance_level_classification.txt`,
             `intent_classification.txt`.
         reasons: ask for a reason before each grade, by templates of their own.

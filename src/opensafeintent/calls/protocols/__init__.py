@@ -41,12 +41,13 @@ class WireProtocol(Protocol):
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a request.
 
-        The user's further fields, in `call.sampling.extra`, are fields of the body, or of the
-        object in it that holds such settings. If one has the
-        usual name of a setting, or the name that it has in the request, theirs counts. A setting
-        that the protocol has no field for is sent under its usual name as it is, such as
-        `reasoning_effort`, or the JSON schema as `response_format`. If the server refuses it,
-        `left_out` has it from then on, and the report names it.
+        The user's further fields, in `call.sampling.extra`, are fields of the body. If the protocol
+        has an object for settings, they are in it, but for fields of the body that it names. If one
+        has the usual name of a setting, or the name that it has in the request, theirs counts;
+        `reasoning_tokens` and `stop_seqs` are such names too. A setting that the protocol has no
+        field for is sent under its usual name as it is, such as `reasoning_effort`, or the JSON
+        schema as `response_format`. If the server refuses it, `left_out` has it from then on, and
+        the report names it.
 
         Args:
             call: the call.
@@ -97,7 +98,9 @@ class WireProtocol(Protocol):
         """Return the tokens that a reply reports; none if it reports none."""
 
     def text(self, reply: Mapping[str, Any]) -> str | None:
-        """Return the model's text, reasoning between marks included; None if a reply has none.
+        """Return the model's text, reasoning between marks included; "" if its place is empty,
+        which at the end of a turn is a refusal; None if a reply has no place for a text, which is
+        no answer.
 
         `read` gives it to `classify_message`, which cuts the reasoning off, and `trace` shows what
         was cut.
@@ -105,9 +108,10 @@ class WireProtocol(Protocol):
 
     def beside(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the object in a reply that holds reasoning apart from its text: in one of
-        `REASONING_FIELDS` of `calls.reasoning`, or in blocks of its `content`. A field of another
-        name is renamed here, `{"reasoning": reply["musing"]}`, and so is a count of its tokens for
-        `has_reasoning_beside`. Return {} if the protocol has no place for reasoning.
+        `REASONING_FIELDS` of `calls.reasoning`, or in `content`, in blocks of a type of
+        `REASONING_BLOCKS` or with `"thought": true`. A field of another name is renamed here,
+        `{"reasoning": reply["musing"]}`; for `has_reasoning_beside`, so is the count of its tokens,
+        to `reasoning_tokens`. Return {} if the protocol has no place for reasoning.
         """
 
 
