@@ -594,13 +594,13 @@ def test_what_is_quoted_has_its_missing_grades_and_both_harm_lines_beside_it() -
     rows[0] = replace(rows[0], **lacking)
     measured, first, second = quoted_of(cohort_with(SETS, [*rows, *ALL_SAFE]), "not_compared")
     assert first == (
-        "m: Triplet Safety 100 % [93, 100]. With harm severity 1 as safe: 100 % [93, 100]."
+        "m: Triplet Safety 100 % [93, 100] over 40 prompt-sets. With harm severity 1 as safe: 100 % [93, 100]."
         " Mean Utility 0.67 [0.62, 0.69]. With harm severity 1 as safe: 0.67 [0.62, 0.69]."
     )
     assert re.match(
         r"a/one: Triplet Safety 49 % .* 1 as safe: 100 % \[.* Mean Utility 0.50", second
     )
-    assert "With missing grades" in second
+    assert "over 39 prompt-sets. With missing grades the interval is 32–66 %." in second
     assert measured.startswith("On 40 prompt-sets of made, graded by ")
     assert measured.endswith(
         "has no known check on the gold cases; no grade was compared with people’s."

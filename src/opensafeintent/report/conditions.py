@@ -169,9 +169,10 @@ _UNQUOTABLE = {"demonstration", "withheld", "constant_grades", "check_failed", "
 
 _QUOTED = (
     "{model}:\n"
-    "{safety_name} {safety}.\nWith missing grades: {safety_with_missing}.\n"
+    "{safety_name} {safety} over {sets} prompt-sets.\n"
+    "With missing grades the interval is {safety_with_missing}.\n"
     "With harm severity 1 as safe: {safety_up_to_1}.\n"
-    "{utility_name} {utility}.\nWith missing grades: {utility_with_missing}.\n"
+    "{utility_name} {utility}.\nWith missing grades the interval is {utility_with_missing}.\n"
     "With harm severity 1 as safe: {utility_up_to_1}."
 )
 
@@ -216,8 +217,12 @@ def _find_quoted(cohort: Cohort, index: int) -> Facts:
     """Return the primary metrics of a model: as reported, with missing grades, and with harm 1 as
     safe.
     """
-    facts: dict[str, Fact] = {"model": Names.of(cohort.models[index])}
-    for what, metric in (("safety", cohort.scope.safety), ("utility", cohort.scope.utility)):
+    safety, utility = cohort.scope.safety, cohort.scope.utility
+    facts: dict[str, Fact] = {
+        "model": Names.of(cohort.models[index]),
+        "sets": cohort.estimates.by_metric[safety][index].n,
+    }
+    for what, metric in (("safety", safety), ("utility", utility)):
         unit, number = METRICS[metric].unit, cohort.estimates.by_metric[metric][index]
         facts[f"{what}_name"] = MetricName(metric)
         facts[what] = Value.of(number, unit)
