@@ -116,20 +116,20 @@ def test_the_faults_of_all_records_are_listed(tmp_path: Path) -> None:
 
 def test_the_faults_of_a_list_within_a_record_are_listed(tmp_path: Path) -> None:
     def read_sheet(sheet: Record) -> list[LocatedRecord]:
-        inner = ((row.location, row.data) for row in sheet.records("rows"))
-        return read_each_record(inner, read_row)
+        return read_each_record(sheet.located("rows"), read_row)
 
-    faulty = {"rows": [rows()[0] | {"take": 0}, rows()[0] | {"heard": 5}]}
+    faulty = {"rows": [rows()[0] | {"take": 0}, rows()[0] | {"heard": 5}, 7]}
     with pytest.raises(InputError) as error:
         read_each_record([("a.json:1", faulty), ("a.json:2", faulty | {"rows": 3})], read_sheet)
     assert [line.partition(":")[2].partition(" is ")[0] for line in error.value.lines] == [
         "1, field rows[0], field take:",
         "1, field rows[1], field heard:",
+        "1, field rows[2]: expected a JSON object, found a number",
         "2, field rows: expected a list of objects, found a number",
     ]
     with pytest.raises(InputError) as error:
         read_each_record([("a.json:1", faulty), ("a.json:2", faulty)], read_sheet)
-    assert [line.rpartition(" (")[2] for line in error.value.lines] == ["and in 1 more record)"] * 2
+    assert [line.rpartition(" (")[2] for line in error.value.lines] == ["and in 1 more record)"] * 3
 
 
 def test_a_response_may_be_empty(tmp_path: Path) -> None:

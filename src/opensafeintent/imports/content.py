@@ -132,7 +132,7 @@ def read_each_model(
             `arguments`, or `instance, field text` of one within another; None if it is of our own
             form.
         repeats: later records of one prompt are later epochs, whether or not set and variant are
-            named; for a file that states no epochs.
+            named, in their order and anew in each file; for a file that states no epochs.
         from_table: whether the lines are of a table, where a row without a response stands for a
             missing response.
     """

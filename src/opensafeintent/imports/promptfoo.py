@@ -38,20 +38,20 @@ def read(records: Sequence[LocatedRecord], path: Path, _: Taxonomy) -> list[File
     """
     rows = [*chain.from_iterable(read_each_record(records, _list_results))]
     # of version 2 with one provider, no row names one
-    named = any("provider" in row for row in rows)
+    named = any(isinstance(row, dict) and row.get("provider") is not None for _, row in rows)
 
     def read_row(row: Record) -> LocatedRecord:
         return row.location, _result(row, _provider(row) if named else "")
 
-    lines = read_each_record(((row.location, row.data) for row in rows), read_row)
+    lines = read_each_record(rows, read_row)
     return read_each_model(lines, path, headings={"model": "provider"}, repeats=True)
 
 
-def _list_results(record: Record) -> list[Record]:
+def _list_results(record: Record) -> list[LocatedRecord]:
     """Return the results of a result file, or the one that a line is."""
     if not isinstance(record.data.get("results"), dict):
-        return [record]
-    return record.record("results").records("results", ", as promptfoo 0.100 or later writes it")
+        return [(record.location, record.data)]
+    return record.record("results").located("results", ", as promptfoo 0.100 or later writes it")
 
 
 def _provider(row: Record) -> str:

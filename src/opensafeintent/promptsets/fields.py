@@ -201,13 +201,19 @@ class Record:
 
     def records(self, field: str, hint: str = "") -> list[Record]:
         """Return the objects of a list that has to be there; an error ends in the hint."""
+        return [Record(item, place) for place, item in self.located(field, hint)]
+
+    def located(self, field: str, hint: str = "") -> list[tuple[str, object]]:
+        """Return the items of a list of objects that has to be there, each with its place, as
+        `read_each_record` takes them, which lists all that are no objects too.
+        """
         if field not in self:
             self.fail_absent(field, f"a list of objects{hint}")
         value = self.data[field]
         if not isinstance(value, list):
             self.fail(field, f"expected a list of objects{hint}, found {_kind(value)}")
         place = f"{self.location}, field {field}"
-        return [Record(item, f"{place}[{n}]") for n, item in enumerate(value)]
+        return [(f"{place}[{n}]", item) for n, item in enumerate(value)]
 
     def optional_choice(self, field: str, valid: Iterable[Name], hint: str = "") -> Name | None:
         """Return a name that may be left out, null or blank, else is one of `valid`; an error ends
