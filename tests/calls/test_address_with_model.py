@@ -161,7 +161,7 @@ SENT = {
 }
 
 
-def problem(text: str, **fields: str) -> dict[str, Any]:
+def problem(text: str, **fields: Any) -> dict[str, Any]:
     return {"error": {"message": text} | fields}
 
 
@@ -170,6 +170,10 @@ def problem(text: str, **fields: str) -> dict[str, Any]:
     [
         (problem("sampling.heat: not supported"), {"sampling": {"effort": "low"}}),
         (problem("no", param="sampling.heat"), {"sampling": {"effort": "low"}}),
+        (
+            problem("heat is supported", details=[{"violations": [{"field": "effort"}]}]),
+            {"sampling": {"heat": 0.5}},
+        ),
         ({"detail": [{"loc": ["body", "sampling", "heat"]}]}, {"sampling": {"effort": "low"}}),
         (problem("sampling.effort: not supported"), {"sampling": {"heat": 0.5}}),
         (problem("unknown field response_format"), {"response_format": None}),

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import cast
+from itertools import chain, islice
+from typing import Any, TypeGuard, cast
 
 import msgspec
 
@@ -184,6 +185,14 @@ def _names_pattern(names: Collection[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z0-9])({'|'.join(paths)})(?![a-z0-9])")
 
 
+_MOST_WITHIN = 50
+"""So many objects of the lists within a detail are looked through: Google's field violations."""
+
+
+def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
 def _places(error: ProviderError) -> Iterator[str]:
     """Yield the texts in which an error names a field."""
     for fields in error.fields:
@@ -197,5 +206,8 @@ def _places(error: ProviderError) -> Iterator[str]:
                 location = item.get("loc")
                 if isinstance(location, list | tuple) and "messages" not in location:
                     yield " ".join(map(str, location[:8]))
-                if isinstance(place := item.get("field"), str):
-                    yield place[:200]
+                lists = (value for value in item.values() if isinstance(value, list))
+                within = filter(_is_object, chain.from_iterable(lists))
+                for holder in (item, *islice(within, _MOST_WITHIN)):
+                    if isinstance(place := holder.get("field"), str):
+                        yield place[:200]

@@ -306,6 +306,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """The provider's content filter gave no answer."""
 
     reason: str
+    """The name that the server gives for it, or the text of its error."""
     usage: Usage = Usage()
     served_model: str = ""
 

@@ -110,8 +110,9 @@ class WireProtocol(Protocol):
         """Return the object in a reply that holds reasoning apart from its text: in one of
         `REASONING_FIELDS` of `calls.reasoning`, or in `content`, in blocks of a type of
         `REASONING_BLOCKS` or with `"thought": true`. A field of another name is renamed here,
-        `{"reasoning": reply["musing"]}`; for `has_reasoning_beside`, so is the count of its tokens,
-        to `reasoning_tokens`. Return {} if the protocol has no place for reasoning.
+        `{"reasoning": reply["musing"]}`. Return {} if the protocol has no place for reasoning.
+
+        In `read`, `has_reasoning_beside` takes it, and a count of its tokens as `reasoning_tokens`.
         """
 
 
