@@ -208,7 +208,7 @@ def test_a_name_of_two_models_is_a_limitation_of_its_run(
     assert costs[TARGET, "generate"] == "target-2026-01-01 (21) and target-2026-06-01 (7)"
     _, (said, *_) = three_outputs(run, "--fail-under", "mean_safety=0.01")
     assert (
-        f"thresholds rest on the grades of {JUDGE}" in said
+        f"By another judge than {JUDGE}, or another version" in said
         and f"{FIRST} ({others}), {SECOND}" in said
     )
 
@@ -220,7 +220,7 @@ def test_a_threshold_names_the_version_that_it_rests_on(
     gate = ("--fail-under", "mean_safety=0.01", "--junit", run / "gate.xml")
     _, outputs = three_outputs(run, *gate)
     for text in outputs:
-        assert f"rest on the grades of {JUDGE}" in text and SECOND in text
+        assert f"By another judge than {JUDGE}" in text and SECOND in text
         assert "more than one model" not in text
     (basis,) = (item for item in metrics(run)["notices"] if item["code"] == "gate_basis")
     assert SECOND in basis["facts"][0]["versions"]

@@ -123,7 +123,7 @@ def _behind(cohort: Cohort, notices: Sequence[Statement], *, briefly: bool) -> l
         for item in list_checked_judges(cohort)
     ]
     return [
-        f"{cohort_line(cohort)} Its hash is {cohort.dataset.hash[:16]}.",
+        f"{cohort_line(cohort)} SHA-256 {cohort.dataset.hash[:16]}.",
         *([f"Judges: {'; '.join(checks)}."] if checks else []),
         _say_missing(cohort),
         *(said.text for said in named),

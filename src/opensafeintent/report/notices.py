@@ -1083,8 +1083,8 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "gate_basis", "caution", _gate_basis,
-        "The thresholds rest on the grades of {judges}: by another judge, or another version of it,"
-        " the same responses can have another verdict.\n"
+        "By another judge than {judges}, or another version, the same responses can have another"
+        " verdict.\n"
         "The versions behind the grades: {versions}.",
     ),
     Notice(
