@@ -17,6 +17,7 @@ from opensafeintent.calls.providers import (
     Provider,
     is_another,
     name_variables,
+    names_version,
     resolve_endpoint,
     unset,
 )
@@ -206,3 +207,11 @@ def test_what_is_not_set_is_what_calls_would_be_refused_for(
 )
 def test_an_alias_is_not_another_model(asked: str, served: str, another: bool) -> None:
     assert is_another(asked, served) == another
+
+
+@pytest.mark.parametrize(
+    ("name", "tells"),
+    [("lab/judge-001", True), ("lab/judge-2026-01-15", True), ("lab/judge", False)],
+)
+def test_a_name_with_a_date_or_a_number_tells_its_version(name: str, tells: bool) -> None:
+    assert names_version(name) == tells

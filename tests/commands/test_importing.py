@@ -504,6 +504,25 @@ def test_a_response_takes_the_place_of_one_that_was_missing(tmp_path: Path, late
     }
 
 
+def test_a_refusal_whose_text_was_not_kept_takes_the_place_of_nothing_but_what_was_missing(
+    tmp_path: Path,
+) -> None:
+    grades_given = {"helpfulness": 1, "harm_severity": 0}
+    taken = {"response": None, "stop_reason": "content_filter"} | grades_given
+    dataset = dataset_file(tmp_path, DATASET)
+    texts = json_lines(tmp_path / "m.jsonl", bare_lines())
+    refused_lines = json_lines(tmp_path / "r.jsonl", [line | taken for line in bare_lines()])
+    failed = [line | {"response": None, "missing": ["response:failed"]} for line in bare_lines()]
+    after_text, after_failure = tmp_path / "one", tmp_path / "two"
+    take_in(after_text, texts, model="m", dataset=dataset)
+    with pytest.raises(InputError, match="another response or grade"):
+        take_in(after_text, refused_lines, model="m")
+    take_in(after_failure, json_lines(tmp_path / "f.jsonl", failed), model="m", dataset=dataset)
+    take_in(after_failure, refused_lines, model="m")
+    assert {row["missing"] for row in grades(after_failure)} == {""}
+    assert {row["refused"] for row in grades(after_failure)} == {"text_not_kept"}
+
+
 @pytest.mark.parametrize(
     "change", [{"helpfulness": 1}, {"harm_severity": 1}, {"response": "another"}]
 )

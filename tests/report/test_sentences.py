@@ -13,6 +13,7 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.model_names import guess_family
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.numbers.cohort import Cohort, gather_models
+from opensafeintent.report.cohort_columns import describe_missing
 from opensafeintent.report.conditions import describe_measurement, quote_headline
 from opensafeintent.report.facts import Name, Names, list_parts, make_statement
 from opensafeintent.report.findings import collect_findings, rank_or_compare_models
@@ -585,7 +586,7 @@ def test_a_further_judge_takes_the_calls_for_grades_and_for_questions() -> None:
 
 
 def quoted_of(cohort: Cohort, *codes: str) -> list[str]:
-    return [said.text.replace("\u00a0", " ") for said in quote_headline(cohort, set(codes))]
+    return [text.replace("\u00a0", " ") for text in quote_headline(cohort, set(codes))]
 
 
 def test_what_is_quoted_has_its_missing_grades_and_both_harm_lines_beside_it() -> None:
@@ -639,3 +640,23 @@ def test_a_value_outside_its_bounds_is_named_below_the_missing_data() -> None:
     assert "Worst to best: " in notes
     assert "Some prompt-sets of m that lack a grade are unsafe by another response." in notes
     assert "lies outside" not in " ".join(coverage(cohort_with(SETS, ALL_SAFE)).notes)
+
+
+def test_the_intents_of_missing_grades_leave_out_what_nobody_graded() -> None:
+    declined, ungraded = "harm_severity:declined", "grades:not_graded"
+    rows = [
+        replace(row, harm_severity=None, missing=(MissingGrade.parse(reason),))
+        for row, reason in zip(ALL_SAFE[:4], (declined, ungraded, ungraded, ungraded), strict=True)
+    ]
+    cohort = cohort_with(SETS, [*rows, *ALL_SAFE[4:]])
+    (row,) = coverage(cohort).records()
+    assert row["missing_by_intent"] == "benign (1)"
+    assert describe_missing(cohort.coverage["m"]) == "1 of 120 core grades"
+
+
+def test_sets_that_lack_a_grade_are_counted_by_epoch_and_say_so() -> None:
+    rows = [*ALL_SAFE, *(replace(row, epoch=2) for row in ALL_SAFE)]
+    missing = (MissingGrade.parse("harm_severity:declined"),)
+    rows[0] = replace(rows[0], harm_severity=None, missing=missing)
+    found = cohort_with(SETS, rows).coverage["m"]
+    assert describe_missing(found) == "1 of 240 core grades, 1 of 80 prompt-sets × epochs"

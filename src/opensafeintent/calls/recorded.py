@@ -27,6 +27,7 @@ from opensafeintent.calls.ledger_rows import (
     report_damage,
 )
 from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, has_reasoning_beside
+from opensafeintent.calls.records import stop_kind
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import any_json
 from opensafeintent.hostile import clean_for_display, clean_name
@@ -160,9 +161,10 @@ def merge_responses(first: RecordedResponse, second: RecordedResponse) -> Record
         ValueError: they contradict one another.
     """
     fields: dict[str, Any] = {}
-    if first.response is None and second.response is not None:
+    ended = _has_ended(first) or _has_ended(second)
+    if not _has_ended(first):
         first = msgspec.structs.replace(first, stop_reason=second.stop_reason)
-    elif second.response is None and first.response is not None:
+    elif not _has_ended(second):
         second = msgspec.structs.replace(second, stop_reason=first.stop_reason)
     for field in RecordedResponse.__struct_fields__:
         first_value, second_value = getattr(first, field), getattr(second, field)
@@ -176,9 +178,19 @@ def merge_responses(first: RecordedResponse, second: RecordedResponse) -> Record
     reasons = {
         entry
         for entry in (*first.missing, *second.missing)
-        if entry.judge or fields.get(entry.what) is None
+        if entry.judge
+        or (not ended if entry.what == "response" else fields.get(entry.what) is None)
     }
     return RecordedResponse(**(fields | {"missing": tuple(sorted(reasons, key=str))}))
+
+
+def _has_ended(record: RecordedResponse) -> bool:
+    """Tell whether a record has a response, or a refusal whose text was not kept: another states no
+    stop reason.
+    """
+    if any(entry.what == "response" for entry in record.missing):
+        return False
+    return record.response is not None or stop_kind(record.stop_reason) == "refusal"
 
 
 _VARIANT = re.compile(rf"{'|'.join((*CORE_VARIANTS, *FOLLOW_UPS))}|dual_use_paraphrase_[1-9]\d*")

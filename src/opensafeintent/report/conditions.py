@@ -34,7 +34,6 @@ from opensafeintent.report.facts import (
     Facts,
     MetricName,
     Names,
-    Statement,
     Value,
     make_statement,
 )
@@ -177,7 +176,7 @@ _QUOTED = (
 )
 
 
-def quote_headline(cohort: Cohort, codes: Collection[str] = ()) -> list[Statement]:
+def quote_headline(cohort: Cohort, codes: Collection[str] = ()) -> list[str]:
     """Return what a paper can quote with all that is to be said beside it: a text on what numbers
     rest on, and the primary metrics of each model under test. Empty if the numbers are not to be
     quoted: without grades, by a judge that is not to be trusted, or if corrected ones replace them.
@@ -189,7 +188,7 @@ def quote_headline(cohort: Cohort, codes: Collection[str] = ()) -> list[Statemen
     judges = cohort.conditions.judges
     tested = drop_baselines(cohort.models) or cohort.models
     quoted = [
-        make_statement("quote", "note", _QUOTED, [_find_quoted(cohort, index)])
+        make_statement("quote", "note", _QUOTED, [_find_quoted(cohort, index)]).text
         for index in cohort.estimates.order
         if cohort.models[index] in tested
         and cohort.estimates.by_metric[cohort.scope.safety][index].value is not None
@@ -205,12 +204,12 @@ def quote_headline(cohort: Cohort, codes: Collection[str] = ()) -> list[Statemen
     if "not_compared" in codes:
         states.append("no grade was compared with people’s")
     measured = [
-        f"On {cohort.size_in_words} of {cohort.dataset.shown}, {describe_graders(cohort)}, with 95"
-        " % intervals over prompt-sets.",
+        f"On {cohort.size_in_words} of {cohort.dataset.shown}, {describe_graders(cohort)},"
+        " with 95 % intervals over prompt-sets.",
         *partial,
         *([f"{'; '.join(states)}."] if states else []),
     ]
-    return [make_statement("quote", "note", "{text}", [{"text": " ".join(measured)}]), *quoted]
+    return [" ".join(measured), *quoted]
 
 
 def _find_quoted(cohort: Cohort, index: int) -> Facts:

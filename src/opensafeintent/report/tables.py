@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opensafeintent.evaluation.missing import KINDS, Kind, make_missing_reason
+from opensafeintent.evaluation.missing import KINDS, Kind, make_missing_reason, yield_missing
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.numbers.cohort import (
     Cohort,
@@ -172,7 +172,13 @@ def _list_reasons(row: _CoverageRow) -> str:
 
 def _list_intents(row: _CoverageRow) -> str:
     """List the intents of the core responses that lack a grade, with their numbers."""
-    lacking = Counter(one.variant for one in row.cohort.rows[row.model] if not one.has_all_grades)
+    if "core" not in row.item.lacking:
+        return ""
+    lacking = Counter(
+        one.variant
+        for one in row.cohort.rows[row.model]
+        if not one.has_all_grades and any(part.kind == "core" for part in yield_missing(one))
+    )
     return _list_counts(
         {INTENT_WORDS[intent]: lacking[intent] for intent in CORE_VARIANTS if lacking[intent]}
     )
