@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -113,6 +114,7 @@ def stand_in(asked: list[tuple[str, str]]) -> ModuleType:
         )
 
     module: Any = ModuleType("genai_prices")
+    module.__spec__ = ModuleSpec("genai_prices", None)
     module.Usage, module.calc_price = SimpleNamespace, calc_price
     return module
 

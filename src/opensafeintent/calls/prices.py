@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 from functools import cached_property, partial
@@ -25,7 +26,7 @@ from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import parse_json, read_bytes, sha256_hex
 from opensafeintent.hostile import clean_for_display
 
-_PACKAGE = "genai-prices"
+_PACKAGE, _MODULE = "genai-prices", "genai_prices"
 _NEEDS_EXTRA = install_extra("prices")
 _FORM = (
     'a price list ({"provider/model": {"input": dollars, "output": dollars}} for a million tokens)'
@@ -189,23 +190,22 @@ class Prices:
         self._by_factor: dict[tuple[str, str], Way] = {}
 
     @cached_property
-    def _package(self) -> Any:
-        """The package, if there is no file; None if it is not installed."""
-        try:
-            return None if self._file else importlib.import_module("genai_prices")
-        except ImportError:
-            return None
+    def _asks_package(self) -> bool:
+        """Whether prices are the package's: there is no file, and it is installed. It takes a
+        moment to import, and most runs name no model that it could know.
+        """
+        return self._file is None and importlib.util.find_spec(_MODULE) is not None
 
     def __bool__(self) -> bool:
         """Whether there is anything that could know a price."""
-        return self._file is not None or self._package is not None
+        return self._file is not None or self._asks_package
 
     @property
     def about(self) -> dict[str, str] | None:
         """Source of the prices, by field of `cost.json`; None if there are none."""
         if self._file:
             return {"source": self._file.source, "sha256": self._file.sha256}
-        if self._package is None:
+        if not self._asks_package:
             return None
         return {
             "source": _PACKAGE,
@@ -275,10 +275,10 @@ class Prices:
             model: its name.
             context: how it is asked, in the package's words; empty is the standard.
         """
-        package = self._package
         prefix, _, name = model.removeprefix(FOREIGN).partition("/")
-        if package is None or not (prefix in ENDPOINTS or prefix in INSPECT_PROVIDERS):
+        if not (self._asks_package and (prefix in ENDPOINTS or prefix in INSPECT_PROVIDERS)):
             return None
+        package = importlib.import_module(_MODULE)
         parsed = parse_provider(model)
         row = ENDPOINTS.get(parsed)
         provider = (row.priced_as if row else _OF_INSPECT.get(parsed)) or parsed
