@@ -39,6 +39,7 @@ def echoing_twice(
     interval: int = 1_000_000,
     latency: float = 0.0,
     identity: str = "reply-{}",
+    id_field: str = "id",
     text: str | None = None,
     status: bytes = b"200 OK",
     finish: str = "stop",
@@ -63,7 +64,7 @@ def echoing_twice(
                 sent[0] = number
                 message = {"content": text or asked["messages"][-1]["content"]}
                 completion = {
-                    "id": identity.format(number),
+                    id_field: identity.format(number),
                     "choices": [{"index": 0, "message": message, "finish_reason": finish}],
                     **fields,
                 }
@@ -106,6 +107,23 @@ def test_a_reply_that_comes_twice_answers_one_call(
     assert [getattr(outcome, "text", outcome) for outcome in outcomes] == [
         call.messages[0].content for call in asked
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id_field", ["responseId", "reply_id", "completionID"])
+def test_a_reply_that_comes_twice_is_known_by_its_id_whatever_the_protocol_calls_it(
+    tmp_path: Path, id_field: str
+) -> None:
+    with (
+        echoing_twice(10, 0.03, id_field=id_field, text="3", deployment_id="of all") as (
+            url,
+            replies,
+        ),
+        Ledger(tmp_path / "ledger.sqlite") as ledger,
+    ):
+        outcomes = ask_all(ledger, url, user_calls(40), max_connections=1)
+    assert all(isinstance(outcome, Answered) for outcome in outcomes)
+    assert replies[0] > 40  # each late one was found out, and its request was made again
 
 
 @pytest.mark.parametrize("identity", ["", "chatcmpl-123"])

@@ -136,7 +136,8 @@ LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that sends more is cut off."""
 _RETRIED = ("rate_limited", "server")
 """Kinds of failure that another attempt may fix."""
-_REPLY_ID = re.compile(rb'"(?:id|(?:response|request)_?[iI]d)"\s*:\s*"([^"]+)"')
+_REPLY_IDS = re.compile(rb'"(?:(?:\w*_)?id|\w*I[dD])"\s*:\s*"?([^",}\s]+)')
+"""Fields of a reply that may name it, whatever the protocol."""
 _REPLIES_REMEMBERED = 1_000
 """By connection."""
 _used: ContextVar[tuple[Any, dict[int, int]]] = ContextVar("used")
@@ -262,18 +263,18 @@ class HttpSession(AsyncExitStack):
         another request.
 
         The connection is then closed, because each further reply on it belongs to another request
-        as well. A reply without an id cannot be distinguished from one with equal text. An id that
-        repeats on a new connection is one that the server gives to many replies.
+        as well. A reply without an id cannot be distinguished from one with equal text. If all ids
+        in a reply repeat on a new connection, the server gives them to many replies.
         """
         protocol, heard = _used.get()
         if len(heard) >= _REPLIES_REMEMBERED:
             heard.clear()
         if heard.setdefault(hash(reply), request) == request:
             return False
-        named = _REPLY_ID.search(reply)
-        if named is None or named[1] in self._doubted:
+        ids = _REPLY_IDS.findall(reply)
+        if self._doubted.issuperset(ids):
             return False
-        self._doubted.add(named[1])
+        self._doubted.update(ids)
         protocol.close()
         return True
 

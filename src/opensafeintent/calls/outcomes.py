@@ -70,6 +70,7 @@ def classify_message(
     served: str = "",
     *,
     beside: Callable[[], bool] = lambda: False,
+    counts_nothing: bool = False,
 ) -> Answered | Refused:
     """Classify a message by its text and its stop reason.
 
@@ -79,6 +80,8 @@ def classify_message(
         stop_reason: as the server gave it; "" if it gave none.
         usage, served: copied into the outcome.
         beside: whether the message shows reasoning apart from its text.
+        counts_nothing: whether the server says that no token was read or written: then no model
+            wrote an empty message, and it is no refusal.
 
     Raises:
         NotAnAnswer: it is neither an answer nor a refusal.
@@ -103,6 +106,8 @@ def classify_message(
         return Refused(reason=stop_name(reason), usage=usage, served_model=served)
     cut = kind == "cut" or not parted.ended  # a thought that does not end was cut
     if cut or (kind in ("end", "none") and (reasoned or (kind == "end" and content is not None))):
+        if counts_nothing and not (cut or reasoned):
+            raise NotAnAnswer("no_answer", "the reply holds no text and counts no tokens")
         return Answered(
             text="",
             stop_reason="length" if cut and kind != "cut" else reason or "stop",
@@ -116,25 +121,6 @@ def classify_message(
         f"stop_reason:{name}" if kind in ("unknown", "pause") else "no_answer",
         f"the reply holds no text (finish reason: {reason or 'none'})",
     )
-
-
-def refuse_uncounted(outcome: Answered | Refused, *, counts_nothing: bool) -> Answered | Refused:
-    """Return the outcome of `classify_message`.
-
-    Args:
-        outcome: of a reply.
-        counts_nothing: whether the server says that no token was read or written.
-
-    Raises:
-        NotAnAnswer: it is empty and counts nothing: no model wrote it.
-    """
-    if (
-        counts_nothing
-        and isinstance(outcome, Answered)
-        and not (outcome.text or outcome.truncated or outcome.reasoned)
-    ):
-        raise NotAnAnswer("no_answer", "the reply holds no text and counts no tokens")
-    return outcome
 
 
 def classify_response(outcome: Answered | Refused) -> Answered | Refused:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.outcomes import classify_message, refuse_uncounted
+from opensafeintent.calls.outcomes import classify_message
 from opensafeintent.calls.protocols import (
     dict_or_empty,
     join_system,
@@ -154,16 +154,18 @@ class Messages:
             raise make_no_reply_error("the reply is not a message", reply)
         reason = reply.get("stop_reason")
         usage = dict_or_empty(reply.get("usage"))
+        tokens = self.usage(reply)
         outcome = classify_message(
             self.text(reply),
             reason if isinstance(reason, str) else "",
-            self.usage(reply),
+            tokens,
             read_served_model(reply),
             beside=lambda: has_reasoning_beside(reply, usage),
+            counts_nothing=bool(usage) and tokens == Usage(),
         )
         if isinstance(outcome, Refused):
             return msgspec.structs.replace(outcome, reason=_refusal(reply, outcome.reason))
-        return refuse_uncounted(outcome, counts_nothing=bool(usage) and outcome.usage == Usage())
+        return outcome
 
 
 MESSAGES = Messages()

@@ -10,7 +10,6 @@ from opensafeintent.calls.outcomes import (
     NotAnAnswer,
     classify_message,
     make_broken_off,
-    refuse_uncounted,
 )
 from opensafeintent.calls.protocols import (
     dict_or_empty,
@@ -59,11 +58,8 @@ class ChatCompletions:
             settings[limit] = sampling.max_tokens
         messages = [{"role": message.role, "content": message.content} for message in call.messages]
         fields: dict[str, Any] = {"model": model, "messages": messages}
-        for name, value in settings.items():
+        for name, value in (settings | sampling.extra).items():
             if value is not None and name not in left_out:
-                fields[name] = value
-        for name, value in sampling.extra.items():
-            if name not in left_out:
                 fields[name] = value
         return fields
 
@@ -115,18 +111,18 @@ class ChatCompletions:
             message = {}
         text = _message_text(message)
         try:
-            outcome = classify_message(
+            return classify_message(
                 text,
                 reason,
                 _usage(usage),
                 read_served_model(reply),
                 beside=lambda: has_reasoning_beside(message, usage),
+                counts_nothing=_counts_nothing(usage),
             )
         except NotAnAnswer as wrong:
             if text is not None or message.get("content") is None or not wrong.final:
                 raise
             raise NotAnAnswer("malformed", "the reply's content holds no text") from wrong
-        return refuse_uncounted(outcome, counts_nothing=_counts_nothing(usage))
 
 
 CHAT_COMPLETIONS = ChatCompletions()
