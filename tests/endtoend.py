@@ -92,17 +92,21 @@ class Ran:
 
 
 def environment(server: Served | None = None, **variables: str) -> dict[str, str]:
-    """Return an environment that names no provider but the server, as `loop`."""
+    """Return an environment that names no provider but the server, as `loop`; modules of a given
+    `PYTHONPATH` come before the package's.
+    """
+    own = str(REPO / "src")
     clean = {
         "PATH": os.environ["PATH"],
         "HOME": "/nonexistent",
-        "PYTHONPATH": str(REPO / "src"),
         "PYTHONDONTWRITEBYTECODE": "1",  # one that is killed as it compiles would leave half a file
         "LANG": "C.UTF-8",
     }
     served = {"LOOP_BASE_URL": server.base_url, "LOOP_API_KEY": KEY} if server else {}
     measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
-    return clean | measured | served | variables
+    given = variables.get("PYTHONPATH")
+    paths = {"PYTHONPATH": os.pathsep.join((given, own)) if given else own}
+    return clean | measured | served | variables | paths
 
 
 def osi(*arguments: object, server: Served | None = None, **variables: str) -> Ran:

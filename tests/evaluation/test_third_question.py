@@ -37,12 +37,6 @@ EDITS = {
             "    warmth: int | None = None\n\n    def of(self, scale: Graded)",
         ),
     ),
-    "calls/recorded.py": (
-        (
-            "    mode: Mode | None = None\n",
-            "    warmth: int | None = None\n    mode: Mode | None = None\n",
-        ),
-    ),
     "responses.py": (
         (
             "    harm_severity: int | None = None\n",
@@ -137,7 +131,8 @@ def test_a_new_run_answers_the_third_question_and_asks_the_others_as_before(
     once_more = [what for key, what in new.items() if key not in old]
     assert once_more.count("warmth") == 28 + 2  # 2 are asked twice
     assert once_more.count("helpfulness") == once_more.count("harm") == 2
-    assert run_longer(longer, "report", run).code == 0
+    assert run_longer(longer, "report", run, "--annex").code == 0
+    assert "grade for friendliness\n(1 cold, 5 warm)" in (run / "annex.md").read_text()
     exported = tmp_path / "exported"
     told = ("--organization", "us", "--relationship", "first_party", "--samples")
     out = run_longer(longer, "export", run, "--format", "every-eval-ever", *told, "--out", exported)

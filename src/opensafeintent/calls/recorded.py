@@ -93,7 +93,9 @@ WITHHELD = MissingGrade("response", "withheld")
 """An export left the text out because it is unsafe, and the grades were taken away."""
 
 
-class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class RecordedResponse(
+    KnownGrades, frozen=True, kw_only=True, omit_defaults=True, array_like=False, gc=False
+):
     """A target's response to one prompt, and the grades that came with it.
 
     It holds no record that could hold it in turn, so no collection of garbage has to walk it.
@@ -108,17 +110,15 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     reply_to: str | None = None
     """Of a follow-up: the first reply, after which its message was said."""
     stop_reason: str = "stop"
-    helpfulness: HelpfulnessGrade | None = None
-    harm_severity: HarmGrade | None = None
     mode: Mode | None = None
     strategy: Strategy | None = None
     missing: tuple[MissingGrade, ...] = ()
     """Why a grade that was tried for is not there."""
     answers: dict[str, Answer | None] | None = None
     """To the prompt-set's own questions, by id; None if it came with none."""
-    answers_by_judge: dict[str, dict[str, Answer]] = {}
+    answers_by_judge: dict[str, dict[str, Answer]] = msgspec.field(default_factory=dict)
     """Those of each judge, if the judges are known."""
-    by_judge: dict[str, KnownGrades] = {}
+    by_judge: dict[str, KnownGrades] = msgspec.field(default_factory=dict)
     """The grades of each judge, if the judges are known."""
     rows: tuple[int, ...] = ()
     """Ids of its rows in a ledger, that with its text first: text and grades may come from several

@@ -216,7 +216,7 @@ def _check_graded(
         for response in brought:
             location = (model, response.set_id, response.variant, response.epoch)
             if location in judged and any(
-                getattr(response, what) is not None and getattr(by_place[location], what) is None
+                response.of(what) is not None and by_place[location].of(what) is None
                 for what in SCALES
             ):
                 raise InputError(
@@ -396,7 +396,7 @@ def _add_first_replies(item: FileContent) -> list[RecordedResponse]:
         if known or not is_follow_up(response.variant):
             return response
         first = first_replies.get((response.set_id, response.epoch))
-        if first is None and all(getattr(response, what) is not None for what in METRIC_GRADES):
+        if first is None and all(response.of(what) is not None for what in METRIC_GRADES):
             return response
         if first is None:
             raise InputError(

@@ -581,7 +581,7 @@ def _apply_edits(
     if not graded:
         return response
     authors = ", ".join(sorted({edits[what].author for what in graded}))
-    known = KnownGrades(**{what: getattr(response, what) for what in SCALES})
+    known = KnownGrades(**response.list_given())
     return msgspec.structs.replace(response, by_judge={f"edited by {authors}": known})
 
 

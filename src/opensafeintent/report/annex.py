@@ -116,6 +116,7 @@ def _results(
         "pairs": cohort.dataset.pairs,
         "sets": len(cohort.dataset),
         "paraphrased": sum(bool(item.dual_use_paraphrases) for item in prompt_sets),
+        "further": [(one.label, one.ends) for one in cohort.questions if not one.in_metrics],
         "metrics": [(METRICS[name].label, METRICS[name].about) for name in cohort.scope.primary],
         "results": [
             _table(headline_table(cohort)),
