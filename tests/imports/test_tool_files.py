@@ -353,6 +353,7 @@ def test_no_text_is_an_empty_one_if_a_limit_or_a_filter_came_before_it() -> None
         assert response_fields(None, ended) == {"response": "", "stop_reason": ended}
     assert response_fields(None, provider_stop="SAFETY")["response"] == ""
     assert response_fields(None, "stop") == {"missing": ["response:no_answer"]}
+    assert response_fields("", "error") == {"missing": ["response:failed"]}
     assert response_fields(None, "content_filter", reasoned=True)["response"] == ""
     assert response_fields(None, "length", reasoned=True) == {
         "missing": ["response:reasoning_only"]

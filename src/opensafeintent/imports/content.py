@@ -225,9 +225,10 @@ def response_fields(
     """Return the fields of a response, or of one that is missing.
 
     Args:
-        output: its text; anything else is none, which is an empty text if a token limit or a filter
-            ended it, as in `calls.outcomes`.
-        stop: why it ended.
+        output: its text; anything else is none. None that a token limit ended is a response that is
+            missing, as `truncated`; that a filter ended, a refusal. They come as empty texts, as in
+            `calls.outcomes`.
+        stop: why it ended. One that an error ended is missing.
         provider_stop: in place of `stop`, the provider's own word, if the file hands it on; any is
             a reason, also one that no table has. "" if the file's word means that it is not known.
         reasoned: whether the file shows reasoning beside the text; of a provider's own reply,
@@ -243,6 +244,8 @@ def response_fields(
     ended = stop or provider_stop
     kind, text = stop_kind(ended), output if isinstance(output, str) else ""
     if not (text.strip() or kind == "refusal"):
+        if kind == "break":
+            return make_missing_fields("failed")
         if reasoned:
             return make_missing_fields("reasoning_only")
         if not (kind == "cut" or (isinstance(output, str) and ended)):
