@@ -36,7 +36,7 @@ from opensafeintent.calls.provider_errors import (
     read_delay,
     read_error,
 )
-from opensafeintent.calls.providers import Endpoint, find_provider
+from opensafeintent.calls.providers import Endpoint, Provider, find_provider
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
 from opensafeintent.calls.replies import read_reply
 from opensafeintent.calls.service_tiers import (
@@ -568,7 +568,8 @@ class EndpointModel:
         base_url, row = self.endpoint.base_url, find_provider(self.identity)
         if row is not None and base_url == row.base_url:
             return ""
-        perhaps = "" if _API_VERSION.search(self._url) else f", perhaps {base_url}/v1"
+        path = (row or Provider("")).path
+        perhaps = "" if _API_VERSION.search(self._url) else f", perhaps {base_url}{path}"
         return (
             f" (is {self.endpoint.url_variable} right? expected the server's address up to"
             f" {self._url.removeprefix(base_url)}{perhaps})"

@@ -28,14 +28,19 @@ class Provider(msgspec.Struct, frozen=True):
     """First part of its variables' names, if that is not the provider's name."""
     key: str = "API_KEY"
     """Second part of the name of the variable with its key."""
-    priced_as: str = ""
-    """Its name in the list of `genai-prices`, if that is another."""
+    priced_as: str | None = ""
+    """Its name in the list of `genai-prices`, if that is another; None if the list lacks it."""
     protocol: WireProtocol = CHAT_COMPLETIONS
     """What its requests and replies look like."""
     flex: Way | None = None
     """Its slower tier; None if it has none that the client can ask for."""
     batch: Way | None = None
     """Its batches; None if it has none that the client can make."""
+
+    @property
+    def path(self) -> str:
+        """The path of its address; that of most servers, if only the user knows it."""
+        return urlsplit(self.base_url).path if self.base_url else "/v1"
 
 
 def _way(factor: float, takes: str, source: str) -> Way:
@@ -90,10 +95,10 @@ ENDPOINTS: dict[str, Provider] = {
     "grok": Provider("https://api.x.ai/v1", variable="XAI", priced_as="x-ai"),
     "perplexity": Provider("https://api.perplexity.ai"),
     "cerebras": Provider("https://api.cerebras.ai/v1"),
-    "sambanova": Provider("https://api.sambanova.ai/v1"),
-    "nebius": Provider("https://api.studio.nebius.com/v1"),
+    "sambanova": Provider("https://api.sambanova.ai/v1", priced_as=None),
+    "nebius": Provider("https://api.studio.nebius.com/v1", priced_as=None),
     "hf-inference-providers": Provider(
-        "https://router.huggingface.co/v1", variable="HF", key="TOKEN"
+        "https://router.huggingface.co/v1", variable="HF", key="TOKEN", priced_as=None
     ),
     "ollama": Provider("http://localhost:11434/v1", local=True),
     "vllm": Provider("http://localhost:8000/v1", local=True),
@@ -319,10 +324,10 @@ def resolve_endpoint(
         and_key = f", and {key_variable} to its key{any_key}" if needs_key else ""
         raise InputError(
             f"{name}: set {url_variable} to the server's base URL, such as"
-            f" {_example_url(route)}{and_key}"
+            f" {_example_url(provider, route)}{and_key}"
         )
     if base_url:
-        _check_url(base_url, url_variable, route)
+        _check_url(base_url, url_variable, provider, route)
     if for_calls and not (provider.local or api_key):
         raise InputError(f"{name}: no key; set {key_variable}{any_key}")
     if api_key is not None and not (
@@ -349,12 +354,12 @@ def _route_version(route: str) -> str:
     return version[0] if version else ""
 
 
-def _example_url(route: str) -> str:
+def _example_url(provider: Provider, route: str) -> str:
     """Return a base URL for an error to suggest: with a version, unless the route has one."""
-    return f"http://localhost:8000{'' if _route_version(route) else '/v1'}"
+    return f"http://localhost:8000{'' if _route_version(route) else provider.path}"
 
 
-def _check_url(base_url: str, variable: str, route: str) -> None:
+def _check_url(base_url: str, variable: str, provider: Provider, route: str) -> None:
     try:
         parts = urlsplit(base_url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -362,7 +367,7 @@ def _check_url(base_url: str, variable: str, route: str) -> None:
         usable = False
     if not usable:
         shown = "…@" + base_url.rpartition("@")[2] if "@" in base_url else base_url
-        raise InputError(f"{variable}: is {shown!r}; expected a URL such as {_example_url(route)}")
+        raise InputError(f"{variable}: is {shown!r}; expected a URL such as {_example_url(provider, route)}")
     if parts.username is not None:
         raise InputError(
             f"{variable}: holds a user name or password; put the key into its own variable"
@@ -371,7 +376,7 @@ def _check_url(base_url: str, variable: str, route: str) -> None:
     if excess is not None:
         raise InputError(
             f"{variable}: holds {excess[0]!r}; expected a URL that ends before {route},"
-            f" such as {_example_url(route)}"
+            f" such as {_example_url(provider, route)}"
         )
 
 
