@@ -45,6 +45,14 @@ def without_bytecode() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is kept for later runs is kept for later tests, and not in the user's own cache."""
+    base = tmp_path_factory.getbasetemp()
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    os.environ["OPENSAFEINTENT_CACHE"] = str((base.parent if is_worker else base) / "cache")
+
+
+@pytest.fixture(scope="session", autouse=True)
 def metrics_as_in_the_schema() -> Iterator[None]:
     """Whatever a test is about, a `metrics.json` that this process writes has the types of its
     schema. One that a process of its own writes is checked when `endtoend.metrics` reads it.

@@ -91,6 +91,7 @@ def test_a_page_is_made_with_no_code_of_the_current_folder(
     from opensafeintent.report.page import vega_script
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENSAFEINTENT_CACHE", str(tmp_path / "none"))
     (tmp_path / "vl_convert.py").write_text(
         "open('PWNED', 'w')\ndef javascript_bundle(script): return 'INJECTED'"
     )
@@ -102,14 +103,44 @@ def test_a_page_is_made_with_no_code_of_the_current_folder(
 @pytest.mark.slow
 @pytest.mark.parametrize("python", ["", "/nowhere/python", "false"])
 def test_a_page_is_made_though_no_python_can_be_started(
-    python: str, monkeypatch: pytest.MonkeyPatch
+    python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from opensafeintent.report.page import vega_script
 
     script = vega_script()
     vega_script.cache_clear()
+    monkeypatch.setenv("OPENSAFEINTENT_CACHE", str(tmp_path))
     monkeypatch.setattr(sys, "executable", python)
     assert vega_script() == script
+
+
+def test_the_script_of_charts_is_kept_and_made_again_if_it_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opensafeintent.report import page
+
+    made: list[str] = []
+
+    def bundle() -> str:
+        made.append("…")
+        return "a = 1;\nb = 2;"
+
+    def ask(folder: Path) -> int:
+        monkeypatch.setenv("OPENSAFEINTENT_CACHE", str(folder))
+        page.vega_script.cache_clear()
+        assert page.vega_script() == "a = 1;\nb = 2;"
+        return len(made)
+
+    monkeypatch.setattr(page, "_bundle_vega", bundle)
+    assert [ask(tmp_path / "cache") for _ in range(3)] == [1, 1, 1]
+    (kept,) = (tmp_path / "cache").iterdir()
+    assert kept.stat().st_mode & 0o077 == 0
+    for damaged in (kept.read_bytes()[:-1], b"", b"\xff"):
+        kept.write_bytes(damaged)
+        before = len(made)
+        assert [ask(tmp_path / "cache") for _ in range(2)] == [before + 1] * 2
+    assert ask(kept) == ask(kept) - 1  # a file in place of the folder: it is not kept
+    page.vega_script.cache_clear()
 
 
 # Run folders

@@ -388,6 +388,24 @@ def make_private_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
+CACHE = "OPENSAFEINTENT_CACHE"
+"""The variable with the folder that is kept for later runs."""
+
+
+def find_cache() -> Path:
+    """Return the folder that files are kept in: `OPENSAFEINTENT_CACHE`, or one in the user's own
+    cache.
+    """
+    if named := os.environ.get(CACHE, "").strip():
+        return Path(named)
+    try:
+        users = os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache"
+    except RuntimeError as error:
+        # neither HOME nor an entry among the system's users
+        raise InputError(f"{CACHE}: is not set; without a home folder, expected one") from error
+    return Path(users, "opensafeintent")
+
+
 @contextlib.contextmanager
 def write_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file that replaces the one at `path` when it is complete; the old one stays until

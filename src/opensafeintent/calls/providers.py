@@ -367,7 +367,9 @@ def _check_url(base_url: str, variable: str, provider: Provider, route: str) -> 
         usable = False
     if not usable:
         shown = "…@" + base_url.rpartition("@")[2] if "@" in base_url else base_url
-        raise InputError(f"{variable}: is {shown!r}; expected a URL such as {_example_url(provider, route)}")
+        raise InputError(
+            f"{variable}: is {shown!r}; expected a URL such as {_example_url(provider, route)}"
+        )
     if parts.username is not None:
         raise InputError(
             f"{variable}: holds a user name or password; put the key into its own variable"

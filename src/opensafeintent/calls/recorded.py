@@ -249,7 +249,7 @@ def _list_missing(record: Record, fields: Collection[str]) -> tuple[MissingGrade
 
 _NOT_RECORDED = MissingGrade("response", "not_recorded")
 
-RESPONSE_FIELDS = frozenset(("id", *RecordedResponse.__struct_fields__[1:]))
+RESPONSE_FIELDS = frozenset(("id", *RecordedResponse.__struct_fields__)) - {"model"}
 """Fields of a line for which a slip in the name is told."""
 _TEXT_FIELDS = ("completion", "response")
 """Names of the field with the text; if both are there, they have to agree."""

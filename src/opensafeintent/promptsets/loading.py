@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opensafeintent.errors import InputError, did_you_mean
-from opensafeintent.files import MOST_ROWS, RowLimit, os_errors, sha256_hex, write_beside
+from opensafeintent.files import (
+    CACHE,
+    MOST_ROWS,
+    RowLimit,
+    find_cache,
+    os_errors,
+    sha256_hex,
+    write_beside,
+)
 from opensafeintent.hostile import clean_for_display, one_line, remove_url_credentials
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.foreign import FOREIGN, join_foreign, make_taxonomy
@@ -128,7 +136,7 @@ def _number_names(names: Iterable[str], salt: str) -> dict[str, int]:
 
 
 _SOURCE = "https://raw.githubusercontent.com/Uppaal/OpenSafeIntent"
-_CACHE, _MIRROR = "OPENSAFEINTENT_CACHE", "OPENSAFEINTENT_MIRROR"
+_MIRROR = "OPENSAFEINTENT_MIRROR"
 _PAPER = "f446cccaf78f4992c3fd3b6450c5d508b44dc096"
 _LATER = "9706897bc9ffdb328446141b2a4568c98c70843e"
 _LONGEST = 64 * 2**20
@@ -225,7 +233,7 @@ def fetch_published_rubrics() -> Path:
 
 
 def _fetch_verified(file: Published, what: str, from_disk: str) -> Path:
-    kept = _find_cache() / file.revision / file.path
+    kept = find_cache() / file.revision / file.path
     with os_errors(f"{kept}: cannot read"):
         if kept.is_file() and sha256_hex(kept.read_bytes()) == file.sha256:
             return kept
@@ -235,7 +243,7 @@ def _fetch_verified(file: Published, what: str, from_disk: str) -> Path:
             f"{what}: {remove_url_credentials(file.address)} holds another file than was published:"
             f" its SHA-256 is {digest[:12]}…, expected {file.sha256[:12]}…; nothing was kept"
         )
-    with os_errors(f"{kept}: cannot write ({_CACHE} names another folder for the cache)"):
+    with os_errors(f"{kept}: cannot write ({CACHE} names another folder for the cache)"):
         kept.parent.mkdir(parents=True, exist_ok=True)
     with write_beside(kept) as file_kept:
         file_kept.write(content)
@@ -275,20 +283,6 @@ def _fetch_content(file: Published, what: str, from_disk: str) -> bytes:
             " fetch it whole"
         )
     return content
-
-
-def _find_cache() -> Path:
-    """Return the folder that files are kept in: `OPENSAFEINTENT_CACHE`, or one in the user's own
-    cache.
-    """
-    if named := os.environ.get(_CACHE, "").strip():
-        return Path(named)
-    try:
-        users = os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache"
-    except RuntimeError as error:
-        # neither HOME nor an entry among the system's users
-        raise InputError(f"{_CACHE}: is not set; without a home folder, expected one") from error
-    return Path(users, "opensafeintent")
 
 
 class NotAtHand(InputError):

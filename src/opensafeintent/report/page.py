@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
+import importlib.metadata
 import re
 import shlex
 import subprocess
@@ -20,8 +22,9 @@ import msgspec
 from markupsafe import Markup, escape
 
 from opensafeintent import __version__
-from opensafeintent.errors import pluralize
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.texts import RunTexts
+from opensafeintent.files import find_cache, make_private_folder, sha256_hex, write_private
 from opensafeintent.hostile import TEXT, json_for_html, one_line, security_policy
 from opensafeintent.markdown import page_environment, page_script
 from opensafeintent.numbers.cohort import Cohort
@@ -81,7 +84,29 @@ sys.stdout.buffer.write(vl_convert.javascript_bundle({_GLOBAL!r}).encode())
 
 @lru_cache(maxsize=1)
 def vega_script() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script, from the copy that vl-convert ships."""
+    """Return Vega, Vega-Lite and vega-embed as one script, from the copy that vl-convert ships. It
+    is kept in the cache, since making it takes longer than the rest of a small page.
+    """
+    kept: Path | None = None
+    with contextlib.suppress(InputError, OSError, UnicodeDecodeError):
+        kept = find_cache() / f"vega-{importlib.metadata.version('vl-convert-python')}.js"
+        mark, _, script = kept.read_text("utf-8").partition("\n")
+        if mark == _mark_whole(script):
+            return script
+    script = _bundle_vega()
+    if kept is not None:
+        with contextlib.suppress(InputError):
+            make_private_folder(kept.parent)
+            write_private(kept, f"{_mark_whole(script)}\n{script}")
+    return script
+
+
+def _mark_whole(script: str) -> str:
+    """Return the first line of a kept script, by which one that is damaged is made again."""
+    return f"// {sha256_hex(_BUNDLE + script)}"
+
+
+def _bundle_vega() -> str:
     # -P: nothing of the folder that one is in
     command = [sys.executable, "-P", "-c", _BUNDLE]
     try:
@@ -291,7 +316,7 @@ def render_page(
             texts.
         options: of the page.
     """
-    # two seconds of another thread's time, the first time in a process
+    # two seconds of another thread's time, if no earlier run kept it
     bundling = Thread(target=vega_script)
     bundling.start()
     figures = [figure for figure in figures if figure.section and figure.table.has_values]
