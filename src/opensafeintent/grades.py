@@ -8,7 +8,6 @@ import csv
 import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from math import prod
 from operator import attrgetter
 from pathlib import Path
@@ -221,7 +220,12 @@ def write_answers(row: GradedResponse, judge: str = "") -> str | None:
     return msgspec.json.encode({name: own.get(name) for name in row.answers}).decode()
 
 
-_CELLS = 2**16
+class _SafeCells(dict[GradeCell, GradeCell]):
+    """What is written for each cell: rows repeat theirs."""
+
+    def __missing__(self, cell: GradeCell) -> GradeCell:
+        written = self[cell] = cell_safe(cell) if isinstance(cell, str) else cell
+        return written
 
 
 def write_run_grades(
@@ -237,8 +241,7 @@ def write_run_grades(
     writer = csv.writer(
         text
     )  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
-    # the rows repeat their cells
-    safe = lru_cache(_CELLS)(lambda cell: cell_safe(cell) if isinstance(cell, str) else cell)
+    safe = _SafeCells().__getitem__
     writer.writerow(map(safe, columns))
     writer.writerows(map(safe, line) for line in lines)
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))
