@@ -185,6 +185,8 @@ def _has_strata(cohort: Cohort) -> bool:
     return bool(cohort.estimates.sets_by_stratum)
 
 
+_SAFETY = ("mean_safety", "triplet_safety")
+
 _PLANS = (
     _Plan(
         "fig_2_safety",
@@ -194,8 +196,8 @@ _PLANS = (
         " share of prompt-sets safe at all three. Part of the gap between the two is arithmetic: of"
         " three responses that are each safe four times in five, independently, all are safe in"
         f" half of the sets (0.8³). {_CI}",
-        points.safety,
-        metrics=("mean_safety", "triplet_safety"),
+        partial(points.by_model, metrics=_SAFETY, title="share safe"),
+        metrics=_SAFETY,
         added=(_ORDER, _AVERAGE),
     ),
     _Plan(

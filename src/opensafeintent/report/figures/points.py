@@ -237,18 +237,25 @@ def counts(rows: Sequence[Datum], y: Spec, width: int) -> list[Spec]:
     ]
 
 
-def safety(cohort: Cohort) -> Spec:
-    """Draw Mean Safety above Triplet Safety."""
+def by_model(cohort: Cohort, metrics: Sequence[str], title: str) -> Spec:
+    """Draw one metric, or two of the same span above one another, for each model.
+
+    Args:
+        cohort: the models.
+        metrics: the names.
+        title: of the axis.
+    """
     estimates = cohort.estimates
-    headings = {metric: METRICS[metric].label for metric in ("mean_safety", "triplet_safety")}
+    headings = {metric: METRICS[metric].label for metric in metrics}
     labels = shorten_names(estimates.models)
-    pairs = zip(*map(estimates.list_line_estimates, headings), strict=True)
+    lines = zip(*map(estimates.list_line_estimates, headings), strict=True)
     rows = [
-        make_datum(number, labels, headings[number.metric]) for pair in pairs for number in pair
+        make_datum(number, labels, headings[number.metric]) for line in lines for number in line
     ]
-    series = Series(tuple(headings.values()), (SKY, BLUE), ("circle", "diamond"))
+    shown = slice(len(metrics))
+    series = Series(tuple(headings.values()), (SKY, BLUE)[shown], ("circle", "diamond")[shown])
     return (
-        dots(rows, series, "mean_safety", width=WIDTH, step=26, title="share safe")
+        dots(rows, series, metrics[0], width=WIDTH, step=18 + 4 * len(metrics), title=title)
         if any_value(rows)
         else empty()
     )
