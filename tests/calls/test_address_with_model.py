@@ -19,6 +19,7 @@ from opensafeintent.calls.ledger_merge import merge_ledgers
 from opensafeintent.calls.outcomes import classify_message
 from opensafeintent.calls.protocols import (
     dict_or_empty,
+    list_settings,
     merge_parts,
     read_served_model,
     token_count,
@@ -55,24 +56,15 @@ class ByAddress:
         return {"x-key": api_key} if api_key else {}
 
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
-        sampling = call.sampling
-        settings = {
-            "temperature": sampling.temperature,
-            "reasoning_effort": sampling.reasoning_effort,
-            "response_format": sampling.json_schema or None,
-            **sampling.extra,
-        }
-        taken = {
-            name: value
-            for name, value in settings.items()
-            if value is not None and name not in left_out
-        }
-        inside = {field: taken.pop(name) for name, field in INSIDE.items() if name in taken}
+        renamed = {field: name for name, field in INSIDE.items()}
+        settings = list_settings(call.sampling, left_out, renamed=renamed)
+        limit = settings.pop("max_tokens", None)
+        inside = {field: settings.pop(name) for name, field in INSIDE.items() if name in settings}
         return {
             "contents": [message.content for message in call.messages],
-            **({"limits": {"tokens": sampling.max_tokens}} if sampling.max_tokens else {}),
+            **({"limits": {"tokens": limit}} if limit else {}),
             **({"sampling": inside} if inside else {}),
-            **taken,  # those that it has no field for, and the user's own
+            **settings,  # those that it has no field for, and the user's own
         }
 
     def optional(self, fields: Mapping[str, Any]) -> Mapping[str, str]:
@@ -222,6 +214,7 @@ def attempt(reply: Reply, name: str = NAME) -> tuple[Attempt, MessagesServer]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_run_is_evaluated_read_again_traced_and_merged(tmp_path: Path, *, stream: bool) -> None:
     run, dataset = tmp_path / "run", some_sets(tmp_path, 1)

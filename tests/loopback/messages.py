@@ -57,8 +57,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if isinstance(reply, bytes):
             self._send(status, reply, "text/event-stream", headers)
             return
-        if "id" in reply:  # no two replies of the service have the same
-            reply = reply | {"id": f"msg_{len(self.server.requests)}"}
+        for name in [name for name in reply if name.lower().endswith("id")]:
+            # no two replies of a service have the same
+            reply = reply | {name: f"msg_{len(self.server.requests)}"}
         if body.get("stream") and status == 200:
             self._send(200, b"".join(in_events(reply)), "text/event-stream", headers)
         else:

@@ -110,12 +110,11 @@ class LeftOut:
         return msgspec.structs.replace(result, refused=tuple(refused))
 
 
-def limit_field(usual: str, left_out: Collection[str]) -> str | None:
-    """Return the name of the token limit in a request; None if the model takes neither."""
-    if usual not in left_out:
-        return usual
-    other = _LIMIT_FIELDS[usual]
-    return other if other not in left_out else None
+def choose_limit_field(usual: str, left_out: Collection[str]) -> str:
+    """Return the name of the token limit in a request: the other one if the model did not take the
+    usual one.
+    """
+    return _LIMIT_FIELDS[usual] if usual in left_out else usual
 
 
 def really_left_out(fields: Collection[str]) -> list[str]:

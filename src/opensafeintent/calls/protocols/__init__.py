@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from opensafeintent.calls.records import Answered, Call, Refused, Usage
+from opensafeintent.calls.records import Answered, Call, Refused, Sampling, Usage
 from opensafeintent.hostile import clean_name, one_line
 from opensafeintent.templates.template import Message
 
@@ -39,15 +39,12 @@ class WireProtocol(Protocol):
         """Return the headers of every request to a model."""
 
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
-        """Return the fields of a request.
+        """Return the fields of a request: the messages, and each setting of `list_settings` in its
+        place.
 
-        The user's further fields, in `call.sampling.extra`, are fields of the body. If the protocol
-        has an object for settings, they are in it, but for fields of the body that it names. If one
-        has the usual name of a setting, or the name that it has in the request, theirs counts;
-        `reasoning_tokens` and `stop_seqs` are such names too. A setting that the protocol has no
-        field for is sent under its usual name as it is, such as `reasoning_effort`, or the JSON
-        schema as `response_format`. If the server refuses it, `left_out` has it from then on, and
-        the report names it.
+        Settings that the protocol has no field for are fields of the body by their usual names, or
+        of its object for settings, if it has one. If the server refuses one, `left_out` has it from
+        then on, and the report names it.
 
         Args:
             call: the call.
@@ -150,6 +147,39 @@ def merge_parts(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def join_system(messages: Sequence[Message]) -> str:
     """Return the system messages as one text; "" if there is none."""
     return "\n\n".join(message.content for message in messages if message.role == "system")
+
+
+def list_settings(
+    sampling: Sampling,
+    left_out: Collection[str],
+    *,
+    renamed: Mapping[str, str] | None = None,
+    limit: str = "max_tokens",
+) -> dict[str, Any]:
+    """Return the settings of a request by their usual names, none that is None or left out: those
+    of `Sampling`, its JSON schema as `response_format`, and the user's further fields, which take
+    the place of a setting of the same name.
+
+    Args:
+        sampling: of the call.
+        left_out: see `WireProtocol.request`.
+        renamed: other names that a user may give to settings, such as that of the field in the
+            request, and the usual ones: `{"heat": "temperature"}`.
+        limit: the usual name of the token limit.
+    """
+    names = renamed or {}
+    settings = {
+        limit: sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "reasoning_effort": sampling.reasoning_effort,
+        "response_format": sampling.json_schema or None,
+        **{names.get(name, name): value for name, value in sampling.extra.items()},
+    }
+    return {
+        name: value
+        for name, value in settings.items()
+        if value is not None and name not in left_out
+    }
 
 
 def find_error(reply: Mapping[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from opensafeintent.calls.outcomes import classify_message
 from opensafeintent.calls.protocols import (
     dict_or_empty,
     join_system,
+    list_settings,
     make_no_reply_error,
     read_served_model,
     token_count,
@@ -208,12 +209,10 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
 
 def _settings(sampling: Sampling, left_out: Collection[str]) -> dict[str, Any]:
     """Return the fields of a request besides its texts."""
-    extra = {_RENAMED.get(name, name): value for name, value in sampling.extra.items()}
-    effort = extra.pop(_EFFORT, sampling.reasoning_effort)
-    budget = extra.pop(_BUDGET, None)
+    settings = list_settings(sampling, left_out, renamed=_RENAMED)
+    effort, schema, budget = (settings.pop(name, None) for name in (_EFFORT, _SCHEMA, _BUDGET))
     thinking, output = (
-        dict_or_empty(extra.get("thinking")),
-        dict_or_empty(extra.get("output_config")),
+        dict_or_empty(settings.pop(name, None)) for name in ("thinking", "output_config")
     )
     if budget is not None:
         thinking = {"type": "enabled", "budget_tokens": budget, "display": "summarized"}
@@ -223,24 +222,17 @@ def _settings(sampling: Sampling, left_out: Collection[str]) -> dict[str, Any]:
         thinking = {"type": "adaptive", "display": "summarized"}
     if effort not in (None, "none"):
         output = output | {"effort": _EFFORTS.get(effort, effort)}
-    if sampling.json_schema:
-        output = output | {"format": {"type": "json_schema", "schema": sampling.json_schema}}
+    if schema is not None:
+        output = output | {"format": {"type": "json_schema", "schema": schema}}
+    # the user's own objects may have what is left out
     if (_BUDGET if "budget_tokens" in thinking else _EFFORT) in left_out:
         thinking = {}
     inside = {_EFFORT: "effort", _SCHEMA: "format"}
     refused = [inside[name] for name in inside if name in left_out]
     output = {name: value for name, value in output.items() if name not in refused}
     usual = MAX_TOKENS + (budget if isinstance(budget, int) else 0)
-    fields = {
-        "max_tokens": usual if sampling.max_tokens is None else sampling.max_tokens,
-        "temperature": sampling.temperature,
-        **extra,
-        "thinking": thinking or None,
-        "output_config": output or None,
-    }
-    return {
-        name: value for name, value in fields.items() if value is not None and name not in left_out
-    }
+    objects = {"thinking": thinking, "output_config": output}
+    return {"max_tokens": usual, **settings, **{name: of for name, of in objects.items() if of}}
 
 
 def _refusal(reply: Mapping[str, Any], reason: str) -> str:

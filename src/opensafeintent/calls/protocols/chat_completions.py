@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from opensafeintent.calls.left_out import limit_field
+from opensafeintent.calls.left_out import choose_limit_field
 from opensafeintent.calls.outcomes import (
     NotAnAnswer,
     classify_message,
@@ -14,6 +14,7 @@ from opensafeintent.calls.outcomes import (
 from opensafeintent.calls.protocols import (
     dict_or_empty,
     error_text,
+    list_settings,
     make_no_reply_error,
     read_served_model,
     token_count,
@@ -46,22 +47,13 @@ class ChatCompletions:
 
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a request."""
-        sampling = call.sampling
-        settings: dict[str, Any] = {
-            "temperature": sampling.temperature,
-            "reasoning_effort": sampling.reasoning_effort,
-        }
-        if sampling.json_schema:
-            schema = {"name": "reply", "strict": True, "schema": sampling.json_schema}
-            settings["response_format"] = {"type": "json_schema", "json_schema": schema}
-        if (limit := limit_field(self._limit_field, left_out)) is not None:
-            settings[limit] = sampling.max_tokens
         messages = [{"role": message.role, "content": message.content} for message in call.messages]
-        fields: dict[str, Any] = {"model": model, "messages": messages}
-        for name, value in (settings | sampling.extra).items():
-            if value is not None and name not in left_out:
-                fields[name] = value
-        return fields
+        limit = choose_limit_field(self._limit_field, left_out)
+        settings = list_settings(call.sampling, left_out, limit=limit)
+        if settings.get("response_format") is call.sampling.json_schema:
+            schema = {"name": "reply", "strict": True, "schema": call.sampling.json_schema}
+            settings["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return {"model": model, "messages": messages, **settings}
 
     def optional(self, fields: Mapping[str, Any]) -> Mapping[str, str]:
         """Return the fields of a request besides model and messages."""

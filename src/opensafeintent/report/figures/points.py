@@ -252,8 +252,8 @@ def by_model(cohort: Cohort, metrics: Sequence[str], title: str) -> Spec:
     rows = [
         make_datum(number, labels, headings[number.metric]) for line in lines for number in line
     ]
-    shown = slice(len(metrics))
-    series = Series(tuple(headings.values()), (SKY, BLUE)[shown], ("circle", "diamond")[shown])
+    names = tuple(headings.values())
+    series = Series(names, (SKY, BLUE)[: len(names)], ("circle", "diamond")[: len(names)])
     return (
         dots(rows, series, metrics[0], width=WIDTH, step=18 + 4 * len(metrics), title=title)
         if any_value(rows)
