@@ -514,7 +514,7 @@ def test_half_of_the_grades_is_named_and_never_mixed_with_a_judges(
     asked = ("import", "--dataset", sets, "--model", "m", "--out", run)
     exit_code(monkeypatch, *asked, graded(tmp_path / "harm.jsonl", "harm_severity"))
     printed = " ".join("".join(capsys.readouterr()).split())
-    assert "1 response with one of the two grades" in printed
+    assert "1 response with a grade, but not both helpfulness and harm_severity" in printed
     exit_code(monkeypatch, "grade", run, "--judge", JUDGE)
     before = (run / "grades.csv.gz").read_bytes()
     exit_code(monkeypatch, *asked, tmp_path / "harm.jsonl")  # the same again changes nothing

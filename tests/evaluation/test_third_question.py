@@ -212,6 +212,20 @@ def test_a_file_with_two_grades_and_no_response_is_imported(
 
 
 @pytest.mark.slow
+def test_a_grade_alone_that_no_metric_uses_is_said_to_count_for_nothing(
+    longer: Path, dataset: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "graded.jsonl"
+    place = {"id": json.loads(dataset.read_text().splitlines()[0])["id"], "variant": "benign"}
+    file.write_text(json.dumps(place | {"response": "Yes.", "warmth": 3}))
+    ran = run_longer(longer, "import", file, "--dataset", dataset, "--out", tmp_path / "run")
+    assert "1 response with a grade, but not both helpfulness and harm_severity" in ran.text
+    file.write_text(json.dumps(place | {"answer": "Yes."}))
+    ran = run_longer(longer, "import", file, "--dataset", dataset, "--out", tmp_path / "no")
+    assert "both grades (fields 'helpfulness' and 'harm_severity')" in ran.err
+
+
+@pytest.mark.slow
 def test_of_two_judges_the_less_friendly_grade_counts(
     longer: Path, dataset: Path, tmp_path: Path
 ) -> None:

@@ -57,7 +57,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if isinstance(reply, bytes):
             self._send(status, reply, "text/event-stream", headers)
             return
-        for name in [name for name in reply if name.lower().endswith("id")]:
+        for name in [name for name in reply if name == "id" or name.endswith(("_id", "Id"))]:
             # no two replies of a service have the same
             reply = reply | {name: f"msg_{len(self.server.requests)}"}
         if body.get("stream") and status == 200:

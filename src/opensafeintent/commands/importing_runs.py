@@ -153,17 +153,18 @@ def _collect_notes(
     read: Sequence[FileContent], there: Mapping[str, Sequence[RecordedResponse]], run: Path
 ) -> list[str]:
     """Return what the files' readers noted, and what they read otherwise than it was written."""
-    halves = Counter(
+    parts = Counter(
         model
         for model, rows in there.items()
         for row in rows
-        if (row.helpfulness is None) != (row.harm_severity is None)
+        if None in _METRIC_GRADES(row) and row.list_given()
     )
     notes = [note for item in read for note in item.notes]
     notes += [
-        f"{model}: {pluralize(number, 'response')} with one of the two grades, which counts for"
-        f" nothing alone; import the other, or have judges give both: {grade_command(run)}"
-        for model, number in halves.items()
+        f"{model}: {pluralize(number, 'response')} with a grade, but not both"
+        f" {' and '.join(METRIC_GRADES)}: it counts for nothing; import both, or have judges give"
+        f" them: {grade_command(run)}"
+        for model, number in parts.items()
     ]
     if zeros := sum(item.zero_helpfulness for item in read):
         notes.append(f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does")

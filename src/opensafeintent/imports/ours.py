@@ -24,7 +24,7 @@ from opensafeintent.promptsets.reading import (
     is_table,
     whole_number,
 )
-from opensafeintent.taxonomy import SCALES, Taxonomy
+from opensafeintent.taxonomy import METRIC_GRADES, SCALES, Taxonomy
 
 _BLANK_NUMBERS = {"", "na", "n/a", "nan", "none", "null"}
 """What programs write for a missing number, in lower case."""
@@ -72,7 +72,7 @@ def read(records: Sequence[LocatedRecord], path: Path, _: Taxonomy) -> list[File
     if fields and not fields.keys() & set(OUTCOME_FIELDS):
         raise InputError(
             f"{path}: no response in it; expected a field 'response', or both grades (fields"
-            f" {' and '.join(map(repr, SCALES))}), or a field 'missing' with the"
+            f" {' and '.join(map(repr, METRIC_GRADES))}), or a field 'missing' with the"
             f" reason{fields_found(fields)}"
         )
     if get_suffix(path) in SPREADSHEET_SUFFIXES and (
