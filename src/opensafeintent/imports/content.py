@@ -116,7 +116,6 @@ def read_each_model(
     path: Path,
     *,
     headings: Mapping[str, str] | None = None,
-    repeats: bool = False,
     from_table: bool = False,
 ) -> list[FileContent]:
     """Read lines of responses, one content for each model that they name.
@@ -130,9 +129,8 @@ def read_each_model(
         path: of their file.
         headings: for errors, the file's names of these fields, where they differ, such as
             `arguments`, or `instance, field text` of one within another; None if it is of our own
-            form.
-        repeats: later records of one prompt are later epochs, whether or not set and variant are
-            named, in their order and anew in each file; for a file that states no epochs.
+            form. In any other file, later records of one prompt that state no epoch are later
+            epochs, in their order and anew in each file.
         from_table: whether the lines are of a table, where a row without a response stands for a
             missing response.
     """
@@ -152,7 +150,8 @@ def read_each_model(
             stated_model=named,
             from_table=from_table,
         )
-        if repeats or any(lacks_variant(data, from_table=from_table) for _, data in lines)
+        if headings is not None
+        or any(lacks_variant(data, from_table=from_table) for _, data in lines)
         else FileContent(
             path=path,
             responses=read_recorded_responses(
@@ -228,7 +227,8 @@ def response_fields(
         output: its text; anything else is none. None that a token limit ended is a response that is
             missing, as `truncated`; that a filter ended, a refusal. They come as empty texts, as in
             `calls.outcomes`.
-        stop: why it ended. One that an error ended is missing.
+        stop: why it ended. One that an error ended is missing; a text that it has stays in the
+            ledger.
         provider_stop: in place of `stop`, the provider's own word, if the file hands it on; any is
             a reason, also one that no table has. "" if the file's word means that it is not known.
         reasoned: whether the file shows reasoning beside the text; of a provider's own reply,

@@ -49,7 +49,7 @@ def read(records: Sequence[LocatedRecord], path: Path, _: Taxonomy) -> list[File
         return [(row.location, named | response_fields(text)) for text in responses]
 
     lines = chain.from_iterable(read_each_record(records, read_row))
-    return read_each_model(lines, path, headings={"prompt": "arguments"}, repeats=True)
+    return read_each_model(lines, path, headings={"prompt": "arguments"})
 
 
 def _read_sample(row: Record) -> tuple[str, list[str | None]]:

@@ -44,7 +44,7 @@ def read(records: Sequence[LocatedRecord], path: Path, _: Taxonomy) -> list[File
         return row.location, _result(row, _provider(row) if named else "")
 
     lines = read_each_record(rows, read_row)
-    return read_each_model(lines, path, headings={"model": "provider"}, repeats=True)
+    return read_each_model(lines, path, headings={"model": "provider"})
 
 
 def _list_results(record: Record) -> list[LocatedRecord]:
