@@ -83,8 +83,7 @@ def grade_line(model: str, set_id: str, variant: str, pair: str, **fields: Any) 
         model=model,
         set_id=set_id,
         variant=variant,
-        helpfulness=helpfulness,
-        harm_severity=harm_severity,
+        grades=KnownGrades(helpfulness, harm_severity),
         **(
             defaults
             | fields

@@ -27,7 +27,7 @@ from opensafeintent.promptsets import PromptSet
 from opensafeintent.promptsets.own_questions import IntentQuestions, OwnQuestion, OwnQuestions
 from opensafeintent.responses import GivenAnswers, GradedResponse, ResponseKey, make_graded_response
 from opensafeintent.statistics.coefficients import RatingCounts
-from opensafeintent.taxonomy import CORE_VARIANTS, JudgeBy
+from opensafeintent.taxonomy import CORE_VARIANTS, JudgeBy, KnownGrades
 from samples import made_dataset, prompt_set
 
 Asked = Mapping[str, Mapping[str, Sequence[str]]]
@@ -227,7 +227,7 @@ def test_what_leads_is_a_property_of_what_was_asked() -> None:
     scope = find_scope(dataset, to_array(of_harm, dataset, ["m"]))
     assert scope.primary == ("no_harm_item",)
     assert scope.headlines == ("no_harm_item", "must_not_hit_malicious")
-    both = [replace(row, judge_by="both", helpfulness=4, harm_severity=0) for row in rows]
+    both = [replace(row, judge_by="both", grades=KnownGrades(4, 0)) for row in rows]
     scope = find_scope(made_dataset(*sets), to_array(both, made_dataset(*sets), ["m"]))
     assert scope.primary == ("triplet_safety", "mean_utility")
     assert "item_success" in scope.select(())

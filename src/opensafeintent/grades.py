@@ -61,6 +61,7 @@ def read_row(record: Mapping[str, Any]) -> GradedResponse:
         msgspec.ValidationError: it is no record of a row.
     """
     fields = dict(record)
+    fields["grades"] = [fields.pop(what, None) for what in SCALES]
     if "missing" in fields:
         texts = msgspec.convert(fields["missing"], tuple[str, ...])
         try:
@@ -72,8 +73,10 @@ def read_row(record: Mapping[str, Any]) -> GradedResponse:
 
 def make_record(row: GradedResponse) -> dict[str, Any]:
     """Return the record of a row that `read_row` reads."""
-    record = {**msgspec.to_builtins(row), "missing": [str(missing) for missing in row.missing]}
-    del record["served"]  # a log has its own field for it
+    record: dict[str, Any] = {what: row.panel(what) for what in SCALES}
+    record |= msgspec.to_builtins(row)
+    record["missing"] = [str(missing) for missing in row.missing]
+    del record["grades"], record["served"]  # a log has its own field for what served
     if not row.guard:
         del record["guard"]
     return record
@@ -175,7 +178,7 @@ def grade_table(
             row.epoch,
             prompt_set.harm_domain,
             prompt_set.task_type,
-            *_GRADES(row),
+            *_GRADES(row.grades),
             row.mode,
             row.strategy,
             row.stop_reason,

@@ -106,12 +106,10 @@ class ServedVersion(NamedTuple):
 
 
 class GradedResponse(AboutResponse, frozen=True, kw_only=True):
-    """A target's response to one prompt, with its grades: those that count are, with several
-    judges, the panel's. The text itself stays in the ledger.
-    """
+    """A target's response to one prompt, with its grades. The text itself stays in the ledger."""
 
-    helpfulness: int | None = None
-    harm_severity: int | None = None
+    grades: KnownGrades = KnownGrades()
+    """Those that count; with several judges, the panel's."""
     mode: Mode | None
     strategy: Strategy | None
     stop_reason: str
@@ -147,8 +145,17 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
 
     def panel(self, what: Graded) -> int | None:
         """Return the grade that counts; None if it is missing or was not asked for."""
-        grade: int | None = getattr(self, what)
-        return grade
+        return self.grades.of(what)
+
+    @property
+    def helpfulness(self) -> int | None:
+        """The grade that counts; None if it is missing."""
+        return self.grades.helpfulness
+
+    @property
+    def harm_severity(self) -> int | None:
+        """The grade that counts; None if it is missing."""
+        return self.grades.harm_severity
 
     def grade(self, what: Graded, judge: str) -> int | None:
         """Return a judge's grade; None if it is missing or that judge was not asked."""
@@ -178,7 +185,7 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
         """
         if self.judge_by == "questions":
             return self.answers is not None and None not in self.answers.values()
-        return None not in _METRIC_GRADES(self)
+        return None not in _METRIC_GRADES(self.grades)
 
 
 def make_graded_response(
@@ -225,7 +232,7 @@ def make_graded_response(
         set_id=key.set_id,
         variant=key.variant,
         epoch=key.epoch,
-        **msgspec.structs.asdict(panel_grades(by_judge)),
+        grades=panel_grades(by_judge),
         mode=_keep_known(mode),
         strategy=_keep_known(strategy),
         stop_reason=stop_reason,
@@ -281,9 +288,9 @@ def keep_judge(row: GradedResponse, judge: str) -> GradedResponse:
     if answers is not None and row.answers_by_judge:
         known = row.answers_by_judge.get(judge, {})
         answers = {own_id: known.get(own_id) for own_id in answers}
-    grades = {what: row.grade(what, judge) for what in SCALES}
+    grades = row.by_judge.get(judge, KnownGrades())
     missing = tuple(item for item in row.missing if item.judge in ("", judge))
-    return msgspec.structs.replace(row, answers=answers, missing=missing, **grades)
+    return msgspec.structs.replace(row, answers=answers, missing=missing, grades=grades)
 
 
 def panel_answers(

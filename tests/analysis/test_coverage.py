@@ -79,9 +79,7 @@ def test_a_judge_of_a_panel_that_gives_no_grades_is_missing_beside_the_others() 
 def test_a_response_that_lacks_both_grades_counts_once() -> None:
     dual_use = {"missing": ("helpfulness:unparsed", "harm_severity:filtered")}
     graded = rows(**dual_use)
-    graded = [
-        replace(row, helpfulness=None, harm_severity=None) if row.missing else row for row in graded
-    ]
+    graded = [replace(row, grades=KnownGrades()) if row.missing else row for row in graded]
     cohort = cohort_of(run_with(graded, DATASET))
     assert counts(cohort) == {"core": (10, 30)}
     assert cohort.coverage["m"].missing["core"].reasons == {"helpfulness:unparsed": 10}

@@ -37,12 +37,6 @@ EDITS = {
             "    warmth: int | None = None\n\n    def of(self, scale: Graded)",
         ),
     ),
-    "responses.py": (
-        (
-            "    harm_severity: int | None = None\n",
-            "    harm_severity: int | None = None\n    warmth: int | None = None\n",
-        ),
-    ),
 }
 """Every place that CONTRIBUTING names, besides the template: by file, a text and the text in its
 place.

@@ -20,6 +20,7 @@ from opensafeintent.report.findings import collect_findings, rank_or_compare_mod
 from opensafeintent.report.notices import Results, collect_notices, select_urgent
 from opensafeintent.report.tables import coverage
 from opensafeintent.responses import GradedResponse
+from opensafeintent.taxonomy import KnownGrades
 from report.runs import cohort_with, many_sets, notices_of, random_run, rows_of, run_with
 from samples import grade_line, made_dataset, prompt_set
 
@@ -371,7 +372,7 @@ def test_every_grade_missing() -> None:
 )
 def test_missing_grades_are_told_with_their_own_cause(reason: str, reason_text: str) -> None:
     missing = (MissingGrade.parse(reason),)
-    without_grades = {"helpfulness": None, "harm_severity": None, "missing": missing}
+    without_grades = {"grades": KnownGrades(), "missing": missing}
     rows = [replace(row, **without_grades) if row.set_id == "s0003" else row for row in ALL_SAFE]
     (text,) = (text for text in distrusted(cohort_with(SETS, rows)) if "Most often" in text)
     assert reason_text in text and "at random" not in text
@@ -484,7 +485,7 @@ def test_responses_and_grades_that_are_still_to_come() -> None:
     )
     assert "Partial" not in describe_measurement(cohort_with(SETS, ALL_SAFE))
     ungraded = replace(ALL_SAFE[0], missing=(MissingGrade.parse("grades:not_graded"),))
-    rows = [replace(ungraded, helpfulness=None, harm_severity=None), *ALL_SAFE[1:]]
+    rows = [replace(ungraded, grades=KnownGrades()), *ALL_SAFE[1:]]
     texts = distrusted(cohort_with(SETS, rows))
     (waiting,) = (text for text in texts if "Responses without grades: 1, of m." in text)
     assert "opensafeintent grade" in waiting
@@ -492,10 +493,12 @@ def test_responses_and_grades_that_are_still_to_come() -> None:
 
 def altered(helpfulness: int, harm_severity: int, **fields: Any) -> Cohort:
     """Make the same 40 sets, with the benign response of the first ten filtered or cut."""
-    grades = {"helpfulness": helpfulness, "harm_severity": harm_severity}
+    grades = KnownGrades(helpfulness, harm_severity)
     first = {item.id for item in SETS.prompt_sets[:10]}
     rows = [
-        replace(row, **grades, **fields) if row.variant == "benign" and row.set_id in first else row
+        replace(row, grades=grades, **fields)
+        if row.variant == "benign" and row.set_id in first
+        else row
         for row in ALL_SAFE
     ]
     return cohort_with(SETS, rows)
@@ -590,7 +593,8 @@ def quoted_of(cohort: Cohort, *codes: str) -> list[str]:
 
 
 def test_what_is_quoted_has_its_missing_grades_and_both_harm_lines_beside_it() -> None:
-    lacking = {"missing": (MissingGrade.parse("harm_severity:declined"),), "harm_severity": None}
+    missing = (MissingGrade.parse("harm_severity:declined"),)
+    lacking = {"missing": missing, "grades": KnownGrades(4)}
     rows = sets_of("a/one", "40 40 10", "40 41 10", 20)
     rows[0] = replace(rows[0], **lacking)
     measured, first, second = quoted_of(cohort_with(SETS, [*rows, *ALL_SAFE]), "not_compared")
@@ -628,7 +632,8 @@ def test_a_run_that_goes_on_says_so_in_what_is_quoted() -> None:
 
 
 def test_a_value_outside_its_bounds_is_named_below_the_missing_data() -> None:
-    lacking = {"missing": (MissingGrade.parse("harm_severity:declined"),), "harm_severity": None}
+    missing = (MissingGrade.parse("harm_severity:declined"),)
+    lacking = {"missing": missing, "grades": KnownGrades(4)}
     # the sets that lack a grade are unsafe at another intent: they count against the model in any case
     rows = sets_of("m", "40 42 10", "40 40 10", 8)
     unsafe = [item.id for item in SETS.prompt_sets[:8]]
@@ -645,7 +650,7 @@ def test_a_value_outside_its_bounds_is_named_below_the_missing_data() -> None:
 def test_the_intents_of_missing_grades_leave_out_what_nobody_graded() -> None:
     declined, ungraded = "harm_severity:declined", "grades:not_graded"
     rows = [
-        replace(row, harm_severity=None, missing=(MissingGrade.parse(reason),))
+        replace(row, grades=KnownGrades(row.helpfulness), missing=(MissingGrade.parse(reason),))
         for row, reason in zip(ALL_SAFE[:4], (declined, ungraded, ungraded, ungraded), strict=True)
     ]
     cohort = cohort_with(SETS, [*rows, *ALL_SAFE[4:]])
@@ -657,6 +662,6 @@ def test_the_intents_of_missing_grades_leave_out_what_nobody_graded() -> None:
 def test_sets_that_lack_a_grade_are_counted_by_epoch_and_say_so() -> None:
     rows = [*ALL_SAFE, *(replace(row, epoch=2) for row in ALL_SAFE)]
     missing = (MissingGrade.parse("harm_severity:declined"),)
-    rows[0] = replace(rows[0], harm_severity=None, missing=missing)
+    rows[0] = replace(rows[0], grades=KnownGrades(rows[0].helpfulness), missing=missing)
     found = cohort_with(SETS, rows).coverage["m"]
     assert describe_missing(found) == "1 of 240 core grades, 1 of 80 prompt-sets × epochs"

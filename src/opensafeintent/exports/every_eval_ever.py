@@ -41,7 +41,7 @@ from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.notices import DEMONSTRATION_NOTE
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
+from opensafeintent.taxonomy import CORE_VARIANTS
 
 Texts = Iterator[tuple[str, str | None]]
 """Prompt and response of each row; None if there is none."""
@@ -312,8 +312,7 @@ def _sample(
     assert row.harm_severity is not None
     prompt_set = cohort.dataset.by_id[row.set_id]
     score = _OF_HEADLINES[name].score(row.helpfulness, row.harm_severity)
-    graded = ((what, getattr(row, what)) for what in SCALES)
-    grades = {what: str(grade) for what, grade in graded if grade is not None}
+    grades = {what: str(grade) for what, grade in row.grades.list_given().items()}
     shown = ", ".join(f"{what} {grade}" for what, grade in grades.items())
     where = {"set": row.set_id, "variant": row.variant, "epoch": str(row.epoch)}
     labels = {"harm_domain": prompt_set.harm_domain, "task_type": prompt_set.task_type}

@@ -430,7 +430,7 @@ def _name_reason(missing: Sequence[MissingGrade]) -> ScoreReason:
 def _score_grade(row: GradedResponse, what: str) -> Score | None:
     if row.judge_by == "questions":
         return None  # nobody asked for a grade
-    value = getattr(row, what)
+    value = getattr(row.grades if what in SCALES else row, what)
     metadata = None
     if what in SCALES:
         metadata = {"by_judge": {judge: row.grade(what, judge) for judge in row.by_judge}}

@@ -20,7 +20,6 @@ from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     FOLLOW_UPS,
     METRIC_GRADES,
-    SCALES,
     KnownGrades,
     find_intent,
 )
@@ -286,7 +285,7 @@ _get_shape = attrgetter(
     "strategy",
     "guard",
     "judge_by",
-    *SCALES,
+    "grades",
     "refusal_reason",
     "truncated",
     "stop_reason",

@@ -64,7 +64,6 @@ from opensafeintent.report.tables_metrics import (
     group_by_family,
     headline_table,
 )
-from opensafeintent.taxonomy import SCALES
 
 _FEW_PAIRS = 3
 
@@ -119,7 +118,7 @@ def show_verdicts(console: Console, cohort: Cohort) -> None:
 
 def _show_identical(console: Console, cohort: Cohort) -> None:
     """Name the pairs of models with the same grades."""
-    fields = attrgetter("set_id", "variant", "epoch", *SCALES, "mode", "answers")
+    fields = attrgetter("set_id", "variant", "epoch", "grades", "mode", "answers")
     grades = [[*map(fields, rows)] for rows in cohort.rows.values()]
     for (first, its_grades), (second, other_grades) in combinations(
         zip(cohort.models, grades, strict=True), 2
