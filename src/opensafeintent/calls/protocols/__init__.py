@@ -83,7 +83,8 @@ class WireProtocol(Protocol):
         `Refused` if a field says that a filter took the prompt.
 
         Args:
-            reply: its decoded fields, each of which may be of any type.
+            reply: its decoded fields, each of which may be of any type, or be absent: a text that
+                has no stop reason is an answer.
             body: its bytes.
 
         Raises:
