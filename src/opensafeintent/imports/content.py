@@ -224,9 +224,8 @@ def response_fields(
     """Return the fields of a response, or of one that is missing.
 
     Args:
-        output: its text; anything else is none. None that a token limit ended is a response that is
-            missing, as `truncated`; that a filter ended, a refusal. They come as empty texts, as in
-            `calls.outcomes`.
+        output: its text; anything else is none. If a token limit or a filter ended it, none is an
+            empty text here, which grading makes a missing response (`truncated`) or a refusal of.
         stop: why it ended. One that an error ended is missing; a text that it has stays in the
             ledger.
         provider_stop: in place of `stop`, the provider's own word, if the file hands it on; any is
