@@ -226,8 +226,8 @@ def response_fields(
     Args:
         output: its text; anything else is none. If a token limit or a filter ended it, none is an
             empty text here, which grading makes a missing response (`truncated`) or a refusal of.
-        stop: why it ended. One that an error ended is missing; a text that it has stays in the
-            ledger.
+        stop: why it ended. One that an error ended is missing, as `failed`; if it has a text, that
+            stays in the ledger, and grading calls it `broken_off`.
         provider_stop: in place of `stop`, the provider's own word, if the file hands it on; any is
             a reason, also one that no table has. "" if the file's word means that it is not known.
         reasoned: whether the file shows reasoning beside the text; of a provider's own reply,
