@@ -20,11 +20,13 @@ from opensafeintent.calls.outcomes import classify_message
 from opensafeintent.calls.protocols import (
     dict_or_empty,
     list_settings,
+    make_no_reply_error,
     merge_parts,
     read_served_model,
     token_count,
 )
 from opensafeintent.calls.providers import ENDPOINTS, Provider, resolve_endpoint
+from opensafeintent.calls.reasoning import has_reasoning_beside
 from opensafeintent.calls.records import (
     Answered,
     Attempt,
@@ -78,12 +80,21 @@ class ByAddress:
         return merge_parts(parts)
 
     def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
+        if reply.keys().isdisjoint(("said", "ended")):
+            raise make_no_reply_error(f"the reply is not a {self.reply_name}", reply)
+        ended, tokens = reply.get("ended"), self.usage(reply)
         return classify_message(
-            self.text(reply), reply["ended"], self.usage(reply), read_served_model(reply, "build")
+            self.text(reply),
+            ended if isinstance(ended, str) else "",
+            tokens,
+            read_served_model(reply, "build"),
+            beside=lambda: has_reasoning_beside(self.beside(reply), {}),
+            counts_nothing="read" in reply and tokens == Usage(),
         )
 
     def usage(self, reply: Mapping[str, Any]) -> Usage:
-        return Usage(token_count(reply["read"]), token_count(reply["wrote"]), reply["cachedCount"])
+        counts = (token_count(reply.get(name)) for name in ("read", "wrote", "cachedCount"))
+        return Usage(*counts)
 
     def text(self, reply: Mapping[str, Any]) -> str | None:
         said = reply.get("said")
@@ -211,6 +222,14 @@ def attempt(reply: Reply, name: str = NAME) -> tuple[Attempt, MessagesServer]:
     """Make one attempt of `CALL`."""
     return attempt_against(
         reply, CALL, name, lambda base_url: variables(base_url) | {"VLLM_BASE_URL": base_url}
+    )
+
+
+def test_an_error_in_place_of_a_reply_is_shown() -> None:
+    result, _ = attempt(lambda _: (200, {"error": {"message": "no such word: one two"}}))
+    assert isinstance(result, Failure)
+    assert result.error == ("the reply is not a candidate but an error: no such word: one two"), (
+        result.error
     )
 
 
