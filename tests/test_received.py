@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib.metadata
 import json
 import os
 import shutil
@@ -114,6 +115,10 @@ def test_a_page_is_made_though_no_python_can_be_started(
     assert vega_script() == script
 
 
+def missing_package(name: str) -> str:
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
 def test_the_script_of_charts_is_kept_and_made_again_if_it_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +145,8 @@ def test_the_script_of_charts_is_kept_and_made_again_if_it_is_damaged(
         before = len(made)
         assert [ask(tmp_path / "cache") for _ in range(2)] == [before + 1] * 2
     assert ask(kept) == ask(kept) - 1  # a file in place of the folder: it is not kept
+    monkeypatch.setattr(importlib.metadata, "version", missing_package)
+    assert ask(tmp_path / "cache") == ask(tmp_path / "cache") - 1
     page.vega_script.cache_clear()
 
 

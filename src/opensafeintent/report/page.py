@@ -88,7 +88,7 @@ def vega_script() -> str:
     is kept in the cache, since making it takes longer than the rest of a small page.
     """
     kept: Path | None = None
-    with contextlib.suppress(InputError, OSError, UnicodeDecodeError):
+    with contextlib.suppress(InputError, OSError, UnicodeDecodeError, ImportError):
         kept = find_cache() / f"vega-{importlib.metadata.version('vl-convert-python')}.js"
         mark, _, script = kept.read_text("utf-8").partition("\n")
         if mark == _mark_whole(script):
