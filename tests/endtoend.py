@@ -103,14 +103,14 @@ def environment(server: Served | None = None, **variables: str) -> dict[str, str
         "LANG": "C.UTF-8",
     }
     served = {"LOOP_BASE_URL": server.base_url, "LOOP_API_KEY": KEY} if server else {}
-    measured = {
+    passed_on = {
         name: value
         for name, value in os.environ.items()
         if name.startswith("COVERAGE_") or name == "OPENSAFEINTENT_CACHE"
     }
     given = variables.get("PYTHONPATH")
     paths = {"PYTHONPATH": os.pathsep.join((given, own)) if given else own}
-    return clean | measured | served | variables | paths
+    return clean | passed_on | served | variables | paths
 
 
 def osi(*arguments: object, server: Served | None = None, **variables: str) -> Ran:

@@ -16,6 +16,9 @@ from calls.support import KEY, MODEL, chat_model, user_call
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import http as module
 from opensafeintent.calls.http import EndpointModel, HttpSession
+from opensafeintent.calls.protocols import WireProtocol
+from opensafeintent.calls.protocols.anthropic import MESSAGES
+from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
 from opensafeintent.calls.providers import (
     name_variables,
     parse_provider,
@@ -83,6 +86,14 @@ def test_the_request_is_the_call() -> None:
     assert isinstance(result, Replied)
     assert isinstance(result.outcome, Answered)
     assert result.outcome.text == answer_text("m", ["Be brief.", "Tell me of boats."])
+
+
+@pytest.mark.parametrize("protocol", [CHAT_COMPLETIONS, MESSAGES], ids=["chat", "messages"])
+def test_a_null_of_the_user_takes_a_setting_out(protocol: WireProtocol) -> None:
+    extra = {"temperature": None, "seed": None, "top_p": 0.9}
+    body = protocol.request(user_call(sampling=Sampling(temperature=0.5, extra=extra)), "m", ())
+    assert body["top_p"] == 0.9
+    assert body.keys().isdisjoint(("temperature", "seed"))
 
 
 # Fields that a model does not take

@@ -59,12 +59,11 @@ class WireProtocol(Protocol):
         fields that say one setting.
 
         If the server answers 400 or 422 and names one of them by either name, the request is made
-        again with the usual name in `left_out`. The usual name of a setting of `Sampling` is the
-        name there, that of its `json_schema` is `response_format`, and that of a further field is
-        its own. For a setting inside another field, give its own name, or the path
-        `output_config.format` if the name is a word that errors have for other reasons. Leave out
-        what the protocol requires, and a token limit, if it has one name alone: an error about too
-        long a prompt may name it too. A server that refuses it then stops the model.
+        again with the usual name, that of `list_settings`, in `left_out`. For a setting inside
+        another field, give its own name, or the path `output_config.format` if the name is a word
+        that errors have for other reasons. Leave out what the protocol requires, and a token limit,
+        if it has one name alone: an error about too long a prompt may name it too. A server that
+        refuses it then stops the model.
         """
 
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
@@ -164,8 +163,9 @@ def list_settings(
     Args:
         sampling: of the call.
         left_out: see `WireProtocol.request`.
-        renamed: other names that a user may give to settings, such as that of the field in the
-            request, and the usual ones: `{"heat": "temperature"}`.
+        renamed: other names that a user may give to settings, and the usual ones: that of the field
+            in the request, and Inspect AI's, so that one command has the same keys on both routes:
+            `{"heat": "temperature", "stop_seqs": "stop"}`.
         limit: the usual name of the token limit.
     """
     names = renamed or {}
